@@ -1,0 +1,162 @@
+"""The configuration: every switch of the model, its training and its evaluation, in one tree.
+
+A run stores the resolved tree as `config.toml`. Unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from tsnn.errors import ConfigError
+from tsnn.types import Visibility
+
+Positive = Annotated[int, Field(gt=0)]
+Natural = Annotated[int, Field(ge=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelConfig(_Section):
+    """The recurrence and the score. The ablations of `tab:core-ablation` are the booleans here."""
+
+    stalk_dim: Positive = 64  # d
+    num_reflectors: Positive = 2  # k
+    hidden_dim: Positive = 100  # width of MLP_frame and MLP_msg
+    time_dim: Positive = 16  # d_t
+    relation_dim: Positive = 8
+    type_dim: Positive = 4
+    num_neighbors: Positive = 10  # K_nbr
+    diffusion_steps: Natural = 1  # K; 0 is the ablation without diffusion
+    step_size: NonNegative = 0.01  # eta, capped by 1 / max(D_theta) (D-11)
+    reflector_eps: NonNegative = 1e-6  # H_eps
+    transport: bool = True  # False: Q = I everywhere
+    frame_update: bool = True  # False: Delta F = 0
+    carry_over: bool = True  # False: the stalk keeps its coordinates when the frame moves
+    residual: bool = True  # False: s_res = 0
+    edgebank: bool = True  # False: TSNN-core, the score without its memory prior
+    edgebank_window: NonNegative = 0.0  # rho; the window is rho mean gaps, 0 is unlimited
+    relation_bias: bool = True  # eq:rel_frame_bias, where the stream has relations
+    attention: bool = False  # alg:nbrattn
+    attention_heads: Positive = 4
+    attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    score_dim: Positive = 128  # width of MLP_score, two hidden layers
+    kappa: Annotated[float, Field(gt=0)] = 50.0  # kappa_0, initial temperature of s_geo
+    scalars: Literal["bounded", "raw"] = "bounded"  # geometric scalars before MLP_score
+    gaps: Literal["log", "raw"] = "log"  # D-07
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> ModelConfig:
+        if self.attention and self.stalk_dim % self.attention_heads:
+            raise ValueError(f"attention_heads={self.attention_heads} must divide stalk_dim={self.stalk_dim}")
+        return self
+
+
+class FeatureConfig(_Section):
+    """Which data-only features the score reads (app:optional_score_features and DESIGN's floor)."""
+
+    pairs: bool = True  # counts of the pair and of its reverse, recency of the pair
+    common_neighbors: bool = True
+    two_hop: bool = True  # the capped 2-hop expansion
+    successor: bool = True
+    edgebank_recency: bool = True
+    encoded_gaps: bool = False  # phi(gap) beside the gap
+    transported_difference: bool = False  # h_u - Q_uv h_v, coordinate-aware
+    cn_neighbors: Positive = 20
+    cn_decay: Annotated[float, Field(gt=0)] = 1000.0  # tau_cn, in mean gaps
+
+
+class LossConfig(_Section):
+    """Weights of the four auxiliary losses beside the cross entropy (eq:loss_ce, eq:loss_geo, eq:loss_aux)."""
+
+    geo: NonNegative = 0.1
+    geo_temperature: Annotated[float, Field(gt=0)] = 1.0  # tau_geo
+    bias: NonNegative = 1e-4
+    smooth: NonNegative = 1e-3
+    energy: NonNegative = 1e-3
+
+
+class TrainConfig(_Section):
+    """Truncated BPTT (alg:train)."""
+
+    visibility: str = "strict"
+    epochs: Positive = 10
+    patience: Positive = 5
+    chunk: Positive = 100  # L_c
+    negatives: Positive = 1  # K_neg
+    sampler: Literal["random", "mixed"] = "random"  # Track B | Track A
+    lr: Annotated[float, Field(gt=0)] = 1e-3
+    geometry_lr: Annotated[float, Field(gt=0)] = 1.0  # mu_geo
+    weight_decay: NonNegative = 1e-4
+    clip: Annotated[float, Field(gt=0)] = 1.0
+    seed: Natural = 0
+    dtype: Literal["float32", "float64"] = "float32"
+    engine: Literal["auto", "reference", "fused"] = "auto"
+    device: Literal["cpu", "cuda"] = "cpu"
+    loss: LossConfig = LossConfig()
+
+    @field_validator("visibility")
+    @classmethod
+    def _known(cls, text: str) -> str:
+        return str(Visibility.parse(text))
+
+
+class Config(_Section):
+    """The whole tree."""
+
+    model: ModelConfig = ModelConfig()
+    features: FeatureConfig = FeatureConfig()
+    train: TrainConfig = TrainConfig()
+
+    @classmethod
+    def build(cls, path: Path | None = None, overrides: dict[str, Any] | None = None) -> Config:
+        """The defaults, changed by a TOML file and then by `section.key` overrides."""
+        tree: dict[str, Any] = {}
+        if path is not None:
+            tree = _read_toml(path)
+        for dotted, value in (overrides or {}).items():
+            _set(tree, dotted, value)
+        try:
+            return cls.model_validate(tree)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ConfigError(f"configuration {where}: {first['msg']}.") from None
+
+    def to_toml(self) -> str:
+        """The resolved tree as TOML."""
+        return tomli_w.dumps(self.model_dump())
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`section.key=value`, the value read as TOML where it is TOML and as a string otherwise."""
+    dotted, equals, raw = text.partition("=")
+    if not equals or "." not in dotted:
+        raise ConfigError(f"--set {text!r} is not of the form section.key=value; for example train.lr=0.001.")
+    try:
+        return dotted, tomllib.loads(f"v = {raw}")["v"]
+    except tomllib.TOMLDecodeError:
+        return dotted, raw
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"there is no configuration file {path}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}.") from None
+
+
+def _set(tree: dict[str, Any], dotted: str, value: Any) -> None:
+    *parents, leaf = dotted.split(".")
+    for name in parents:
+        tree = tree.setdefault(name, {})
+    tree[leaf] = value

@@ -1,0 +1,445 @@
+"""The event stream: immutable, sorted by time, columnar.
+
+Nodes are dense indices 0..num_nodes-1; `ids` keeps the names a user knows them by. `make_stream` is the one door
+in: it checks every column, so that the parts below can lean on sorted finite times and indices in range.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tsnn.errors import InputError
+from tsnn.types import I64, U64, Bool
+
+_INT64 = range(-(2**63), 2**63)
+_WORD = 2**64 - 1
+_GOLDEN, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def stable_key(node_id: Hashable) -> int:
+    """A 64-bit key of an external id that depends on the id alone, not on when it was first seen (D-05).
+
+    Ids that are equal in Python (1, True, 1.0, numpy's 1) share a key.
+    """
+    plain = _plain(node_id)
+    if isinstance(plain, int) and plain in _INT64:
+        return _mix_one(plain)
+    text = f"{type(plain).__name__}:{plain!r}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def stable_keys(values: I64) -> U64:
+    """`stable_key` of many integer ids at once."""
+    z = values.astype(np.int64).view(np.uint64) + np.uint64(_GOLDEN)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(_MIX1)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX2)
+    return z ^ (z >> np.uint64(31))
+
+
+def _mix_one(value: int) -> int:
+    z = (value + _GOLDEN) & _WORD
+    z = ((z ^ (z >> 30)) * _MIX1) & _WORD
+    z = ((z ^ (z >> 27)) * _MIX2) & _WORD
+    return z ^ (z >> 31)
+
+
+def _plain(node_id: Hashable) -> Hashable:
+    """The id as a plain Python value, integers in every guise as int."""
+    if isinstance(node_id, np.generic):
+        node_id = node_id.item()
+    if isinstance(node_id, bool) or (isinstance(node_id, float) and node_id.is_integer()):
+        return int(node_id)
+    return node_id
+
+
+class NodeIds:
+    """External ids of the nodes, in index order, and their stable keys."""
+
+    def __init__(self, external: Iterable[Hashable]) -> None:
+        self._ints = _int_column(external)
+        self.external: list[Hashable] = (
+            list(self._ints.tolist()) if self._ints is not None else [_plain(x) for x in external]
+        )
+        if self._ints is None:  # a list of plain ints may have come as something else
+            self._ints = _int_column(self.external)
+        self._index = {name: i for i, name in enumerate(self.external)}
+        if len(self._index) != len(self.external):
+            raise InputError("node ids repeat; give every node one id.")
+        self._keys: U64 | None = None
+        self._by_value: tuple[I64, I64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.external)
+
+    def index(self, node_id: Hashable) -> int:
+        """Dense index of an external id."""
+        try:
+            return self._index[node_id]
+        except KeyError:
+            raise InputError(f"node {node_id!r} does not occur in this stream.") from None
+
+    def indices(self, node_ids: Iterable[Hashable] | NDArray[Any]) -> I64:
+        """Dense indices of many external ids."""
+        values = _int_column(node_ids)
+        if values is None or self._ints is None:
+            listed = values.tolist() if values is not None else node_ids
+            return np.array([self.index(x) for x in listed], dtype=np.int64)
+        if self._by_value is None:
+            order = np.argsort(self._ints, kind="stable").astype(np.int64)
+            self._by_value = self._ints[order], order
+        ordered, order = self._by_value
+        at = np.minimum(np.searchsorted(ordered, values), max(len(ordered) - 1, 0))
+        strange = ordered[at] != values if len(ordered) else np.ones(len(values), dtype=bool)
+        if strange.any():
+            self.index(int(values[strange][0]))
+        return order[at]
+
+    def __contains__(self, node_id: object) -> bool:
+        return node_id in self._index
+
+    @property
+    def integers(self) -> I64 | None:
+        """The ids as one integer array, or None where some id is no 64-bit integer."""
+        return self._ints
+
+    @property
+    def keys(self) -> U64:
+        """Stable 64-bit keys, one per node; initial frames are drawn from them."""
+        if self._keys is None:
+            if self._ints is not None:
+                self._keys = stable_keys(self._ints)
+            else:
+                self._keys = np.array([stable_key(x) for x in self.external], dtype=np.uint64)
+            self._keys.setflags(write=False)
+        return self._keys
+
+    def save(self, path: Path | str) -> None:
+        """Write the ids to Parquet: each row an integer or a text. Nothing is written if one is neither."""
+        numbers, texts = _storable(self.external)
+        table = pa.table({"number": pa.array(numbers, pa.int64()), "text": pa.array(texts, pa.string())})
+        target = Path(path)
+        partial = target.with_name(target.name + ".partial")
+        pq.write_table(table, partial)
+        os.replace(partial, target)
+
+    @classmethod
+    def load(cls, path: Path | str) -> NodeIds:
+        """Read what `save` wrote."""
+        try:
+            table = pq.read_table(path, columns=["number", "text"])
+        except FileNotFoundError:
+            raise InputError(f"there is no node table {path}; give the folder of a finished run.") from None
+        except (OSError, pa.ArrowException):
+            raise InputError(f"{path} is not a table of node ids; save it again with NodeIds.save.") from None
+        if not table["number"].null_count:
+            return cls(table["number"].to_numpy())
+        pairs = zip(table["number"].to_pylist(), table["text"].to_pylist(), strict=True)
+        return cls([text if number is None else number for number, text in pairs])
+
+
+def _storable(external: Sequence[Hashable]) -> tuple[list[int | None], list[str | None]]:
+    for name in external:
+        if not isinstance(name, str) and not (isinstance(name, int) and name in _INT64):
+            kind = type(name).__name__
+            raise InputError(f"node id {name!r} ({kind}) cannot be stored; use 64-bit integers or strings as ids.")
+    numbers = [x if isinstance(x, int) else None for x in external]
+    return numbers, [x if isinstance(x, str) else None for x in external]
+
+
+def _int_column(values: object) -> I64 | None:
+    """`values` as int64 if every one is a 64-bit integer (whole floats in an array count), else None."""
+    if isinstance(values, range):
+        return np.arange(values.start, values.stop, values.step, dtype=np.int64)
+    if isinstance(values, np.ndarray):
+        return _int_array(values)
+    if isinstance(values, list | tuple) and all(type(x) is int for x in values):
+        try:
+            return np.array(values, dtype=np.int64)
+        except OverflowError:
+            return None
+    return None
+
+
+def _int_array(values: NDArray[Any]) -> I64 | None:
+    kind = values.dtype.kind
+    if kind == "O":
+        return _int_column(values.tolist())
+    if kind in "ib" or (kind == "u" and (values.itemsize < 8 or not (values > np.int64(2**63 - 1)).any())):
+        return values.astype(np.int64)
+    if kind == "f" and np.isfinite(values).all() and (np.abs(values) < 2**53).all() and (values % 1 == 0).all():
+        return values.astype(np.int64)
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class EventStream:
+    """Events (src, dst, t) with optional features, relations and node types. The columns are read-only."""
+
+    src: I64
+    dst: I64
+    t: NDArray[np.generic]  # float64 or int64, non-decreasing; never float32 (D-10)
+    ids: NodeIds
+    msg: NDArray[np.float32] | None = None
+    edge_type: I64 | None = None
+    node_type: I64 | None = None
+    name: str = field(default="table", compare=False)
+
+    def __post_init__(self) -> None:
+        for column in ("src", "dst", "t", "msg", "edge_type", "node_type"):
+            values = getattr(self, column)
+            if values is not None:
+                object.__setattr__(self, column, _read_only(values))
+
+    @property
+    def num_events(self) -> int:
+        """Number of rows."""
+        return len(self.src)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, those without an event included."""
+        return len(self.ids)
+
+    @property
+    def msg_dim(self) -> int:
+        """Number of features of an event."""
+        return 0 if self.msg is None else int(self.msg.shape[1])
+
+    @property
+    def num_relations(self) -> int:
+        """Number of relations; 0 where the stream has none."""
+        return 0 if self.edge_type is None else int(self.edge_type.max(initial=-1)) + 1
+
+    @property
+    def num_types(self) -> int:
+        """Number of node types; 0 where the stream has none."""
+        return 0 if self.node_type is None else int(self.node_type.max(initial=-1)) + 1
+
+    def take(self, rows: slice | Bool | I64) -> EventStream:
+        """The same nodes, only these rows."""
+        return replace(
+            self,
+            src=self.src[rows],
+            dst=self.dst[rows],
+            t=self.t[rows],
+            msg=None if self.msg is None else self.msg[rows],
+            edge_type=None if self.edge_type is None else self.edge_type[rows],
+        )
+
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that change when any value of any column, or any id, does."""
+        digest = hashlib.sha256()
+        columns = {
+            "src": self.src,
+            "dst": self.dst,
+            "t": self.t,
+            "ids": self.ids.keys,
+            "msg": self.msg,
+            "edge_type": self.edge_type,
+            "node_type": self.node_type,
+        }
+        for label, values in columns.items():
+            if values is not None:
+                digest.update(f"{label}:{values.dtype.str}:{values.shape};".encode())
+                digest.update(memoryview(np.ascontiguousarray(values)).cast("B") if values.size else b"")
+        return digest.hexdigest()[:16]
+
+
+def _read_only(values: NDArray[Any]) -> NDArray[Any]:
+    view = np.ascontiguousarray(values).view()
+    view.setflags(write=False)
+    return view
+
+
+def make_stream(
+    src: Any,
+    dst: Any,
+    t: Any,
+    msg: Any = None,
+    edge_type: Any = None,
+    node_type: Any = None,
+    ids: NodeIds | None = None,
+    name: str = "table",
+    sort: bool = False,
+) -> EventStream:
+    """A checked stream from columns.
+
+    Without `ids`, `src` and `dst` are external ids and are mapped here: integers in order of value, anything else
+    hashable in order of appearance, a row's source before its destination. With `ids` they are dense indices into it.
+    `node_type` is an array in index order or a mapping from external ids. Dates become microseconds since 1970.
+    """
+    columns = {"src": _column(src), "dst": _column(dst), "t": _column(t), "edge_type": _column(edge_type)}
+    _check_lengths({label: values for label, values in columns.items() if values is not None})
+    times = _check_times(columns["t"])
+    if ids is None:
+        ids, src_index, dst_index = map_ids(columns["src"], columns["dst"])
+    else:
+        src_index, dst_index = (_check_indices(columns[side], len(ids), side) for side in ("src", "dst"))
+    features = _check_features(msg, len(times))
+    relations = None if columns["edge_type"] is None else _check_codes(columns["edge_type"], "edge_type")
+    types = None if node_type is None else _check_node_types(node_type, ids)
+    stream = EventStream(src_index, dst_index, times, ids, features, relations, types, name)
+    return _in_order(stream, sort)
+
+
+def _in_order(stream: EventStream, sort: bool) -> EventStream:
+    backward = np.flatnonzero(stream.t[1:] < stream.t[:-1])
+    if not len(backward):
+        return stream
+    if not sort:
+        row = int(backward[0]) + 1
+        raise InputError(f"the times go backward at row {row}; sort the rows by time or pass sort=True.")
+    return stream.take(np.argsort(stream.t, kind="stable").astype(np.int64))
+
+
+def map_ids(src: Any, dst: Any) -> tuple[NodeIds, I64, I64]:
+    """External ids and the dense indices of both columns."""
+    src, dst = _column(src), _column(dst)
+    src_ints, dst_ints = _int_column(src), _int_column(dst)
+    if src_ints is not None and dst_ints is not None:
+        values, index = np.unique(np.concatenate([src_ints, dst_ints]), return_inverse=True)
+        index = index.astype(np.int64)
+        return NodeIds(values), index[: len(src_ints)], index[len(src_ints) :]
+    return _map_by_appearance(_listed(src), _listed(dst))
+
+
+def _map_by_appearance(src: list[Hashable], dst: list[Hashable]) -> tuple[NodeIds, I64, I64]:
+    seen: dict[Hashable, int] = {}
+    try:
+        flat = [seen.setdefault(x, len(seen)) for x in chain.from_iterable(zip(src, dst, strict=True))]
+    except TypeError:
+        raise InputError("a node id is not hashable; use integers, strings or tuples as ids.") from None
+    if any(x is None or x != x for x in seen):
+        raise InputError("a node id is missing; drop the rows without a source or destination.")
+    index = np.array(flat, dtype=np.int64)
+    return NodeIds(list(seen)), index[0::2], index[1::2]
+
+
+def _listed(values: NDArray[Any] | list[Any]) -> list[Hashable]:
+    return cast(list[Hashable], values.tolist() if isinstance(values, np.ndarray) else values)
+
+
+def _column(values: Any) -> Any:
+    """A column as a numpy array, or as a list where numpy would change its values (mixed types, tuples)."""
+    if values is None or isinstance(values, np.ndarray):
+        return values
+    if hasattr(values, "detach"):
+        return values.detach().cpu().numpy()
+    if hasattr(values, "to_numpy"):
+        return np.asarray(values.to_numpy())
+    listed = list(values)
+    kinds = {type(x) for x in listed}
+    if kinds <= {int, float} or all(issubclass(kind, np.generic) for kind in kinds):
+        try:
+            return np.array(listed)
+        except OverflowError:
+            return listed
+    return listed
+
+
+def _check_lengths(columns: Mapping[str, Any]) -> None:
+    for label, values in columns.items():
+        if isinstance(values, np.ndarray) and values.ndim != 1:
+            raise InputError(f"column {label} has {values.ndim} dimensions; give one value for each event.")
+    lengths = {label: len(values) for label, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{label} {length}" for label, length in lengths.items())
+        raise InputError(f"the columns differ in length ({told}); give one value for each event.")
+    if not lengths["src"]:
+        raise InputError("the table has no events; give at least one row.")
+
+
+def _check_times(values: Any) -> NDArray[np.generic]:
+    times = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+    if times.dtype.kind == "O":
+        times = _objects_to_times(times)
+    if times.dtype.kind == "M":
+        if np.isnat(times).any():
+            raise InputError(f"the time of row {int(np.flatnonzero(np.isnat(times))[0])} is missing; drop such rows.")
+        times = times.astype("datetime64[us]").astype(np.int64)
+    if times.dtype in (np.float16, np.float32):
+        # float32 holds 24 bits: epochs in seconds would be rounded to multiples of 128 s and fall together.
+        raise InputError(f"times are {times.dtype}, too coarse to keep events apart; pass float64 or int64.")
+    if times.dtype.kind == "u" and (times > np.uint64(2**63 - 1)).any():
+        raise InputError("a time does not fit in 64 bits; use a coarser unit such as milliseconds.")
+    if times.dtype.kind not in "iuf":
+        raise InputError(f"times are {times.dtype}; convert them to numbers, for example seconds since 1970.")
+    _check_time_values(times)
+    return times.astype(np.float64 if times.dtype.kind == "f" else np.int64)
+
+
+def _objects_to_times(times: NDArray[Any]) -> NDArray[Any]:
+    listed = times.tolist()
+    try:
+        return np.array(listed, dtype=np.int64 if all(type(x) is int for x in listed) else np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError("some times are not numbers; convert them, for example to seconds since 1970.") from None
+
+
+def _check_time_values(times: NDArray[Any]) -> None:
+    bad = ~np.isfinite(times)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InputError(f"the time of row {row} is {times[row]}; drop the rows without a finite time.")
+    if times.min() < 0:
+        row = int(np.flatnonzero(times < 0)[0])
+        raise InputError(f"the time of row {row} is negative ({times[row]}); shift all times to start at 0 or later.")
+
+
+def _check_indices(values: Any, num_nodes: int, label: str) -> I64:
+    index = _int_column(values)
+    if index is None or index.min() < 0 or index.max() >= num_nodes:
+        raise InputError(f"column {label} must hold indices 0..{num_nodes - 1} into the given ids.")
+    return index
+
+
+def _check_features(msg: Any, num_events: int) -> NDArray[np.float32] | None:
+    if msg is None:
+        return None
+    try:
+        features = np.array(_column(msg) if hasattr(msg, "detach") else msg, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise InputError("msg is ragged or not numeric; give every event the same number of numeric features.") from None
+    features = features[:, None] if features.ndim == 1 else features
+    if features.ndim != 2 or len(features) != num_events:
+        raise InputError(f"msg has shape {features.shape}; give it {num_events} rows, one for each event.")
+    if not np.isfinite(features).all():
+        row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
+        raise InputError(f"msg of row {row} is not finite; fill in or drop missing features.")
+    return features if features.shape[1] else None
+
+
+def _check_codes(values: Any, label: str) -> I64:
+    """Non-negative integers as they are; other labels numbered in sorted order."""
+    codes = _int_column(values)
+    if codes is None:
+        try:
+            return np.unique(np.array(values), return_inverse=True)[1].astype(np.int64)
+        except TypeError:
+            raise InputError(f"column {label} mixes kinds of values; use integers or strings throughout.") from None
+    if codes.min(initial=0) < 0:
+        raise InputError(f"column {label} holds a negative number; number the kinds 0, 1, 2 and so on.")
+    return codes
+
+
+def _check_node_types(node_type: Any, ids: NodeIds) -> I64:
+    if isinstance(node_type, Mapping):
+        absent = next((x for x in ids.external if x not in node_type), None)
+        if absent is not None:
+            raise InputError(f"node_type does not mention node {absent!r}; give a type to every node.")
+        node_type = [node_type[x] for x in ids.external]
+    codes = _check_codes(_column(node_type), "node_type")
+    if codes.shape != (len(ids),):
+        raise InputError(f"node_type has shape {codes.shape}; give one type to each of the {len(ids)} nodes.")
+    return codes

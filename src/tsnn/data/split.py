@@ -1,0 +1,75 @@
+"""Splits: a stream cut in time into train, validation and test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tsnn.data.events import EventStream
+from tsnn.errors import InputError
+from tsnn.types import I64, Bool
+
+SEGMENTS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows [0, train_end) train, [train_end, val_end) validate, [val_end, num_events) test.
+
+    `stream` holds exactly these rows, in arrival order; rows a protocol removes from training are gone.
+    """
+
+    stream: EventStream
+    train_end: int
+    val_end: int
+    new_node: Bool  # nodes without a training event
+    full: EventStream | None = None  # before removal, where a protocol needs it
+
+    @property
+    def segment_starts(self) -> tuple[int, ...]:
+        """First row of each segment."""
+        return (0, self.train_end, self.val_end)
+
+    def bounds(self, segment: str) -> tuple[int, int]:
+        """First row and end of `train`, `val` or `test`."""
+        if segment not in SEGMENTS:
+            raise InputError(f"segment {segment!r} is none of {', '.join(SEGMENTS)}.")
+        ends = (*self.segment_starts, self.stream.num_events)
+        at = SEGMENTS.index(segment)
+        return ends[at], ends[at + 1]
+
+    def new_rows(self, start: int, stop: int) -> I64:
+        """Rows of a segment with at least one new endpoint (the inductive set)."""
+        new = self.new_node[self.stream.src[start:stop]] | self.new_node[self.stream.dst[start:stop]]
+        return start + np.flatnonzero(new).astype(np.int64)
+
+
+def quantile_times(stream: EventStream, val: float = 0.15, test: float = 0.15) -> tuple[float, float]:
+    """The last training time and the last validation time, interpolated as both suites do."""
+    times = stream.t.astype(np.float64)
+    val_time, test_time = np.quantile(times, [1 - val - test, 1 - test])
+    return float(val_time), float(test_time)
+
+
+def split_by_time(stream: EventStream, val: float = 0.15, test: float = 0.15) -> Split:
+    """Cut at the time quantiles: the last `test` of the events, the `val` before them, the rest. Ties stay together."""
+    if not (0 < val < 1 and 0 < test < 1 and val + test < 1):
+        raise InputError(f"val={val} and test={test} must be positive and leave a share for training.")
+    val_time, test_time = quantile_times(stream, val, test)
+    train_end, val_end = np.searchsorted(stream.t, [val_time, test_time], side="right").tolist()
+    if not 0 < train_end < val_end < stream.num_events:
+        sizes = f"{train_end} / {val_end - train_end} / {stream.num_events - val_end}"
+        raise InputError(
+            f"the split would hold {sizes} train / validation / test events, because equal times are kept together; "
+            "change val and test or give more distinct times."
+        )
+    return make_split(stream, train_end, val_end)
+
+
+def make_split(stream: EventStream, train_end: int, val_end: int, full: EventStream | None = None) -> Split:
+    """A split at two rows; a node is new where it has no training event."""
+    new_node = np.ones(stream.num_nodes, dtype=np.bool_)
+    new_node[stream.src[:train_end]] = False
+    new_node[stream.dst[:train_end]] = False
+    return Split(stream, train_end, val_end, new_node, full)

@@ -1,0 +1,155 @@
+"""Heuristics: pure functions of the plan's facts, under the same protocol as a model.
+
+EdgeBank's memory modes are those of the two suites. All of them ask when the pair was last seen, and differ in how
+far back the memory reaches as of the query's cut.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsnn.data.events import EventStream
+from tsnn.data.split import Split
+from tsnn.errors import ConfigError
+from tsnn.evaluation.scorer import Block
+from tsnn.plan.chunk import ChunkPlan
+from tsnn.plan.facts import COLUMN, QUERY_FACTS
+from tsnn.plan.planner import PlanSpec
+from tsnn.types import F64, I64, Visibility
+
+DGB_MODES = ("unlimited", "fixed_proportion", "repeat_interval", "repeat_threshold")
+TGB_MODES = ("unlimited", "fixed_time_window")
+PROPORTION = 0.15  # of the history (DGB) or of the training span (TGB) that a window covers
+
+_DGB_BEST_MODE = {
+    "mooc": "fixed_proportion",
+    "lastfm": "fixed_proportion",
+    "enron": "fixed_proportion",
+    "CanParl": "fixed_proportion",
+    "USLegis": "fixed_proportion",
+    "UNtrade": "repeat_interval",
+    "UNvote": "repeat_interval",
+    "Contacts": "repeat_interval",
+    "SocialEvo": "repeat_threshold",
+}
+
+
+def best_edgebank_mode(name: str) -> str:
+    """The mode with the best published figure on a DGB set (random negatives); unlimited for any other stream."""
+    return _DGB_BEST_MODE.get(name.removeprefix("dgb:"), "unlimited")
+
+
+def quantile_of_sorted(t: NDArray[np.generic], n: I64, q: float) -> F64:
+    """`np.quantile(t[:n], q)` for every n, in constant time each: t is sorted already."""
+    at = q * (n - 1)
+    low = np.floor(at).astype(np.int64)
+    high = np.minimum(low + 1, n - 1)
+    weight = at - low
+    a, b = t[low].astype(np.float64), t[high].astype(np.float64)
+    # numpy interpolates from the nearer end
+    return np.where(weight < 0.5, a + (b - a) * weight, b - (b - a) * (1 - weight))
+
+
+def mean_repeat_gap(stream: EventStream) -> F64:
+    """For n = 0 .. num_events, the mean over all pairs among the first n rows of their mean gap; a single event's is 0."""
+    t = stream.t.astype(np.float64)
+    pair = stream.src * stream.num_nodes + stream.dst
+    order = np.argsort(pair, kind="stable")
+    starts = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    seen = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    since_first = t[order] - np.repeat(t[order[starts]], np.diff(starts, append=len(order)))
+    mean = since_first / np.maximum(seen, 1)
+    change = np.empty(len(order))
+    change[order] = mean - np.where(seen > 0, np.concatenate([[0.0], mean[:-1]]), 0.0)
+    pairs = np.zeros(len(order))
+    pairs[order] = seen == 0
+    return np.concatenate([[0.0], np.cumsum(change) / np.cumsum(pairs)])
+
+
+class _Heuristic:
+    """No state, nothing to learn: the plan counts, `score` reads."""
+
+    name = "heuristic"
+    spec = PlanSpec()
+
+    def fit(self, split: Split, visibility: Visibility) -> None:
+        """Nothing to learn."""
+
+    def reset_state(self) -> None:
+        """Nothing to forget."""
+
+    def update(self, plan: ChunkPlan) -> None:
+        """Nothing to write."""
+
+
+class Popularity(_Heuristic):
+    """How often the candidate was a destination."""
+
+    name = "popularity"
+
+    def score(self, plan: ChunkPlan, versions: None) -> F64:
+        """Count of events with the candidate as destination."""
+        return _fact(plan, "dst_in_count")
+
+
+class Recency(_Heuristic):
+    """How recently the candidate was a destination."""
+
+    name = "recency"
+
+    def score(self, plan: ChunkPlan, versions: None) -> F64:
+        """Minus the time since then; a candidate that never was one stands last."""
+        gap = _fact(plan, "dst_in_gap")
+        return np.where(gap < 0, -np.inf, -gap)
+
+
+class EdgeBank(_Heuristic):
+    """1 if the pair is in memory, 0 if not."""
+
+    def __init__(self, mode: str = "unlimited", proportion: float = PROPORTION) -> None:
+        if mode not in DGB_MODES + TGB_MODES:
+            raise ConfigError(f"EdgeBank mode {mode!r} is none of {', '.join(dict.fromkeys(DGB_MODES + TGB_MODES))}.")
+        self.mode = mode
+        self.proportion = proportion
+        self.name = f"edgebank:{mode}"
+        self._window = 0.0
+        self._window_at = np.zeros(1)
+
+    def fit(self, split: Split, visibility: Visibility) -> None:
+        """Measure the windows: TGB's on the training span, DGB's repeat interval on the rows before each cut."""
+        t = split.stream.t[: split.train_end]
+        self._window = self.proportion * float(t[-1] - t[0]) if len(t) else 0.0
+        if self.mode == "repeat_interval":
+            self._window_at = mean_repeat_gap(split.stream)
+
+    def score(self, plan: Block, versions: None) -> F64:
+        """Is the pair in memory as of the query's cut."""
+        sizes = np.diff(plan.score.ptr)
+        seen = _fact(plan, "pair_count")
+        if self.mode == "unlimited":
+            return (seen > 0).astype(np.float64)
+        if self.mode == "repeat_threshold":
+            pairs = plan.score.query_facts[:, QUERY_FACTS.index("num_pairs")]
+            mean_count = plan.queries.cut / np.maximum(pairs, 1)
+            return ((seen > 0) & (seen >= np.repeat(mean_count, sizes))).astype(np.float64)
+        reach = np.repeat(self._reach(plan), sizes)
+        return ((seen > 0) & (_fact(plan, "pair_gap") <= reach)).astype(np.float64)
+
+    def _reach(self, plan: Block) -> F64:
+        """How far back from its own time each query's memory goes.
+
+        Compared with gaps, not with times: rounding is monotone, so a pair exactly at the edge stays inside.
+        """
+        t, cut = plan.stream.t, np.maximum(plan.queries.cut, 1)
+        origin = float(t[0])
+        now = plan.queries.t - origin
+        if self.mode == "fixed_proportion":
+            return now - (quantile_of_sorted(t, cut, 1 - self.proportion) - origin)
+        latest = t[cut - 1].astype(np.float64) - origin
+        window = self._window if self.mode == "fixed_time_window" else self._window_at[cut]
+        return now - (latest - window)
+
+
+def _fact(plan: ChunkPlan, name: str) -> F64:
+    return plan.score.facts[:, COLUMN[name]]

@@ -1,0 +1,119 @@
+"""The protocol card: everything a figure needs to mean something, stored beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from tsnn.data.events import EventStream
+from tsnn.data.split import Split
+from tsnn.types import Visibility
+
+PACKAGES = ("tsnn", "torch", "numpy", "numba", "scikit-learn")
+UPDATES = {
+    "strict": "a score sees every event with an earlier time",
+    "arrival": "a score sees every earlier row",
+    "batch": "a score sees every row of earlier batches, counted from the start of its split segment",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """How a result came about."""
+
+    protocol: str
+    data: dict[str, Any]
+    split: dict[str, Any]
+    visibility: str
+    updates: str
+    negatives: dict[str, Any]
+    aggregation: str
+    versions: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Metrics by set, with the card they hold under."""
+
+    scorer: str
+    data: str
+    metrics: dict[str, dict[str, float]]
+    card: Card
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON would hold it."""
+        return asdict(self)
+
+
+def make_card(
+    protocol: str,
+    split: Split,
+    visibility: Visibility,
+    *,
+    negatives: dict[str, Any],
+    aggregation: str,
+    notes: list[str] | None = None,
+) -> Card:
+    """The card of one evaluation."""
+    return Card(
+        protocol=protocol,
+        data=data_card(split.stream),
+        split=split_card(split),
+        visibility=str(visibility),
+        updates=UPDATES[visibility.kind] + "; the state runs on through train, validation and test",
+        negatives=negatives,
+        aggregation=aggregation,
+        versions=versions(),
+        notes=notes or [],
+    )
+
+
+def data_card(stream: EventStream) -> dict[str, Any]:
+    """Name, sizes and fingerprint of a stream."""
+    return {
+        "name": stream.name,
+        "fingerprint": fingerprint(stream),
+        "events": stream.num_events,
+        "nodes": stream.num_nodes,
+        "msg_dim": stream.msg_dim,
+        "relations": stream.num_relations,
+        "node_types": stream.num_types,
+    }
+
+
+def split_card(split: Split) -> dict[str, Any]:
+    """Sizes of the segments."""
+    return {
+        "train": split.train_end,
+        "val": split.val_end - split.train_end,
+        "test": split.stream.num_events - split.val_end,
+        "new_nodes": int(split.new_node.sum()),
+    }
+
+
+def fingerprint(stream: EventStream) -> str:
+    """A digest of every column; equal streams have equal ones on every machine."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in ("src", "dst", "t", "msg", "edge_type", "node_type"):
+        column = getattr(stream, name)
+        if column is not None:
+            digest.update(f"{name}{column.dtype.str}{column.shape}".encode())
+            digest.update(np.ascontiguousarray(column).data)
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that make the figures."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

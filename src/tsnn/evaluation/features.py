@@ -1,0 +1,183 @@
+"""The floor: a small MLP on data-only features, without states or frames. What a model has to beat.
+
+Facts of positives follow from the events alone, so they are planned once; each epoch draws and plans new negatives.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tsnn.config import FeatureConfig
+from tsnn.data.events import EventStream
+from tsnn.data.split import Split
+from tsnn.errors import RunError
+from tsnn.evaluation.asking import pairs
+from tsnn.evaluation.metrics import average_precision, mean_over_batches
+from tsnn.evaluation.scorer import plan_blocks
+from tsnn.model.features import feature_matrix, feature_names
+from tsnn.plan.chunk import ChunkPlan
+from tsnn.plan.planner import PlanSpec, mean_gap
+from tsnn.types import F64, I64, Visibility
+
+FLOOR = FeatureConfig(two_hop=False, successor=False, edgebank_recency=False)
+WITH_SUCCESSOR = FeatureConfig(two_hop=False, edgebank_recency=False)
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How the MLP is trained."""
+
+    width: int = 128
+    epochs: int = 20
+    patience: int = 4
+    batch: int = 500  # positives per step, each with one negative
+    lr: float = 2e-3
+    seed: int = 0
+
+
+class Features:
+    """MLP(data-only features), binary cross entropy, one random negative per positive; stops on validation AP."""
+
+    def __init__(self, config: FeatureConfig = FLOOR, options: FitOptions | None = None) -> None:
+        self.config = config
+        self.options = options or FitOptions()
+        self.name = "features+successor" if config.successor else "features"
+        self.spec = PlanSpec()
+        self.history: list[float] = []  # validation AP after each epoch
+        self._mean_gap = 1.0
+        self._shift, self._scale = np.zeros(1), np.ones(1)
+        self._net: nn.Sequential | None = None
+
+    def fit(self, split: Split, visibility: Visibility) -> None:
+        """Train on the training rows, stop on the validation rows; every statistic is the training rows'."""
+        stream, options = split.stream, self.options
+        self._mean_gap = mean_gap(stream.t[: split.train_end])
+        self.spec = _spec(self.config, self._mean_gap)
+        cuts = visibility.cuts(stream.t, split.segment_starts)
+        rng = np.random.default_rng(options.seed)
+        train, val = np.arange(split.train_end), np.arange(split.train_end, split.val_end)
+        pos = self._features(stream, train, cuts, stream.dst[train])
+        neg = self._features(stream, train, cuts, random_destinations(stream, train, split.train_end, rng))
+        self._standardize(np.concatenate([pos, neg]))
+        val_pos = self._tensor(self._features(stream, val, cuts, stream.dst[val]))
+        val_neg = self._tensor(
+            self._features(stream, val, cuts, random_destinations(stream, val, split.val_end, rng))
+        )
+        best = _Best(options.patience)
+        net, optimizer, shuffle = _network(len(feature_names(self.config)), options)
+        for epoch in range(options.epochs):
+            if epoch:
+                neg = self._features(stream, train, cuts, random_destinations(stream, train, split.train_end, rng))
+            _epoch(net, optimizer, self._tensor(pos), self._tensor(neg), options.batch, shuffle)
+            ap = mean_over_batches(average_precision, _logits(net, val_pos), _logits(net, val_neg))
+            if best.is_over(ap, net):
+                break
+        self._net, self.history = best.net, best.history
+
+    def reset_state(self) -> None:
+        """There is no state."""
+
+    def update(self, plan: ChunkPlan) -> None:
+        """There is no state."""
+
+    def score(self, plan: ChunkPlan, versions: None) -> F64:
+        """Logit of each candidate."""
+        if self._net is None:
+            raise RunError("the features baseline has not been fitted; call fit first.")
+        return _logits(self._net, self._tensor(self._matrix(plan)))
+
+    def _matrix(self, plan: ChunkPlan) -> F64:
+        return feature_matrix(plan.score.facts, self.config, gaps="log", mean_gap=self._mean_gap)
+
+    def _features(self, stream: EventStream, rows: I64, cuts: I64, dst: I64) -> F64:
+        """Features of one candidate per row."""
+        queries = pairs(stream, rows, cuts[rows], stream.src[rows], dst)
+        out = np.empty((len(rows), len(feature_names(self.config))))
+        for step, block in plan_blocks(stream, self.spec, queries, max_rows=20_000):
+            out[step.first : step.last] = self._matrix(block)
+        return out
+
+    def _standardize(self, matrix: F64) -> None:
+        self._shift, spread = matrix.mean(0), matrix.std(0)
+        self._scale = np.where(spread > 0, spread, 1.0)
+
+    def _tensor(self, matrix: F64) -> Tensor:
+        return torch.from_numpy(((matrix - self._shift) / self._scale).astype(np.float32))
+
+
+class _Best:
+    """Keeps the best network and says when to stop."""
+
+    def __init__(self, patience: int) -> None:
+        self.patience = patience
+        self.history: list[float] = []
+        self.net: nn.Sequential | None = None
+
+    def is_over(self, ap: float, net: nn.Sequential) -> bool:
+        """Note an epoch's validation AP; true once `patience` epochs brought nothing."""
+        if not self.history or ap > max(self.history):
+            self.net = copy.deepcopy(net)
+        self.history.append(ap)
+        return len(self.history) - 1 - int(np.argmax(self.history)) >= self.patience
+
+
+def random_destinations(stream: EventStream, rows: I64, stop: int, rng: np.random.Generator) -> I64:
+    """One destination per row, uniform among those of rows [0, stop) of the type that the row's own has."""
+    pool = np.unique(stream.dst[:stop])
+    if stream.node_type is None:
+        return pool[rng.integers(0, len(pool), len(rows))]
+    wanted = stream.node_type[stream.dst[rows]]
+    drawn = np.empty(len(rows), dtype=np.int64)
+    for kind in np.unique(wanted):
+        here, same = wanted == kind, pool[stream.node_type[pool] == kind]
+        drawn[here] = same[rng.integers(0, len(same), int(here.sum()))]
+    return drawn
+
+
+def _spec(config: FeatureConfig, gap: float) -> PlanSpec:
+    return PlanSpec(
+        cn_neighbors=config.cn_neighbors,
+        cn_decay=config.cn_decay * gap,
+        common_neighbors=config.common_neighbors,
+        two_hop=config.two_hop,
+        successor=config.successor,
+    )
+
+
+def _network(inputs: int, options: FitOptions) -> tuple[nn.Sequential, torch.optim.Optimizer, torch.Generator]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)
+        net = nn.Sequential(
+            nn.Linear(inputs, options.width),
+            nn.ReLU(),
+            nn.Linear(options.width, options.width),
+            nn.ReLU(),
+            nn.Linear(options.width, 1),
+        )
+    shuffle = torch.Generator().manual_seed(options.seed)
+    return net, torch.optim.Adam(net.parameters(), lr=options.lr, fused=True), shuffle
+
+
+def _epoch(
+    net: nn.Sequential, optimizer: torch.optim.Optimizer, pos: Tensor, neg: Tensor, batch: int, shuffle: torch.Generator
+) -> None:
+    order = torch.randperm(len(pos), generator=shuffle)
+    for rows in order.split(batch):
+        logits = net(torch.cat([pos[rows], neg[rows]])).squeeze(1)
+        labels = torch.zeros_like(logits)
+        labels[: len(rows)] = 1
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, labels)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+
+@torch.no_grad()
+def _logits(net: nn.Sequential, inputs: Tensor) -> F64:
+    logits: F64 = net(inputs).squeeze(1).double().numpy()
+    return logits

@@ -1,0 +1,50 @@
+"""The store: one stalk and one frame per node, on the host. `gather` reads, `scatter` writes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tsnn.memory.frames import initial_frames
+from tsnn.types import I64, U64
+
+_BLOCK = 65_536  # nodes initialized at a time: bounds the float64 scratch of a large graph
+
+
+class StateStore:
+    """Stalks `h` (N, d) and frame parameters `F` (N, k, d)."""
+
+    def __init__(self, keys: U64, *, seed: int, stalk_dim: int, num_reflectors: int, dtype: torch.dtype) -> None:
+        self._keys, self._seed = keys, seed
+        n = len(keys)
+        self.h = torch.zeros(n, stalk_dim, dtype=dtype)
+        self.F = torch.zeros(n, num_reflectors, stalk_dim, dtype=dtype)
+        self.reset_state()
+
+    def reset_state(self) -> None:
+        """Every node as if never seen: zero stalk, its own initial frame (app:inductive)."""
+        self.h.zero_()
+        k, d = self.F.shape[1:]
+        for start in range(0, len(self._keys), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            self.F[rows] = torch.from_numpy(initial_frames(self._seed, self._keys[rows], k, d)).to(self.F.dtype)
+
+    def gather(self, nodes: I64) -> tuple[Tensor, Tensor]:
+        """Copies of the stalks and frames of these nodes."""
+        index = torch.from_numpy(nodes)
+        return self.h[index], self.F[index]
+
+    def scatter(self, nodes: I64, h: Tensor, F: Tensor) -> None:
+        """Write these nodes' states; gradients stop here (alg:train)."""
+        index = torch.from_numpy(nodes)
+        self.h[index] = h.detach().to(self.h)
+        self.F[index] = F.detach().to(self.F)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Copies for saving."""
+        return {"h": self.h.clone(), "F": self.F.clone()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take a saved state in place of the present one."""
+        self.h.copy_(state["h"])
+        self.F.copy_(state["F"])

@@ -1,0 +1,72 @@
+"""The geometric-residual decoder with its EdgeBank mixture (eq:sdist, eq:score_features, eq:edgebank_mixture)."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tsnn.config import ModelConfig
+
+KAPPA_MIN = 1e-6
+_INITIAL_GATE = 2.0  # alpha = 0.88: the neural score leads, the memory prior is heard
+
+
+class Geometry(NamedTuple):
+    """What the score needs of states and frames, one row per candidate."""
+
+    d2: Tensor  # squared transported distance (eq:dsq)
+    inner: Tensor  # <h_u, Q_uc h_c>
+    src_norm2: Tensor
+    dst_norm2: Tensor
+
+
+class ScoreParts(NamedTuple):
+    """The score and what it is made of; `total` = geometric + residual + edgebank, gates included."""
+
+    total: Tensor
+    geometric: Tensor
+    residual: Tensor
+    edgebank: Tensor
+    raw_residual: Tensor  # s_res before the gate, for eq:loss_bias
+
+
+class Decoder(nn.Module):
+    """s_geo + MLP_score(psi), mixed with the memory prior."""
+
+    def __init__(self, config: ModelConfig, psi_dim: int, num_relations: int) -> None:
+        super().__init__()
+        self.config = config
+        self.rho_kappa = nn.Parameter(torch.tensor(math.log(math.expm1(config.kappa - KAPPA_MIN))))
+        self.gate = nn.Parameter(torch.full((max(num_relations, 1),), _INITIAL_GATE))
+        self.beta = nn.Parameter(torch.tensor(1.0))
+        width = config.score_dim
+        self.mlp = nn.Sequential(
+            nn.Linear(psi_dim, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+        )
+
+    def scalars(self, geometry: Geometry) -> Tensor:
+        """The geometric part of psi, five columns (eq:score_features)."""
+        d2, inner, src, dst = geometry
+        if self.config.scalars == "bounded":
+            # Squared norms are unbounded and would drown the other inputs of the MLP.
+            inner = inner / torch.sqrt((1 + src) * (1 + dst))
+            src, dst = torch.log1p(src), torch.log1p(dst)
+        return torch.stack([self.geometric(d2), inner, src, dst, torch.log1p(d2)], dim=1)
+
+    def geometric(self, d2: Tensor) -> Tensor:
+        """s_geo (eq:sgeo)."""
+        return -d2 / (KAPPA_MIN + nn.functional.softplus(self.rho_kappa))
+
+    def forward(self, geometry: Geometry, psi: Tensor, bank_count: Tensor, relation: Tensor) -> ScoreParts:
+        """Scores of all candidates; `relation` holds each candidate's gate index."""
+        geometric = self.geometric(geometry.d2)
+        residual = self.mlp(psi).squeeze(-1) if self.config.residual else torch.zeros_like(geometric)
+        if not self.config.edgebank:
+            return ScoreParts(geometric + residual, geometric, residual, torch.zeros_like(geometric), residual)
+        alpha = torch.sigmoid(self.gate)[relation]
+        bank = (1 - alpha) * self.beta * torch.log1p(bank_count)
+        total = alpha * (geometric + residual) + bank
+        return ScoreParts(total, alpha * geometric, alpha * residual, bank, residual)

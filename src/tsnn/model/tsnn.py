@@ -1,0 +1,182 @@
+"""The model's parameters and its score; the recurrence that its updater drives is run by an engine.
+
+Step 1 of alg:tsnn is `source`, `candidate_geometry` and `decode`; Steps 2-6 are an engine's `update`, fed by `context`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tsnn.config import Config
+from tsnn.data.events import EventStream
+from tsnn.memory.versions import Versions
+from tsnn.model.attention import NeighborAttention
+from tsnn.model.decoder import Decoder, Geometry, ScoreParts
+from tsnn.model.features import feature_matrix, feature_names
+from tsnn.model.time_encoding import encode_gap
+from tsnn.model.updater import Updater
+from tsnn.plan.chunk import ScorePlan, UpdatePlan
+from tsnn.plan.facts import COLUMN
+from tsnn.sheaf.householder import reflect
+
+
+@dataclass(frozen=True)
+class StreamShape:
+    """What of a stream decides the shapes of the parameters, and the one statistic the inputs are scaled by."""
+
+    msg_dim: int
+    num_relations: int
+    num_types: int
+    mean_gap: float
+
+
+class Source(NamedTuple):
+    """The query side of the comparison: stalks (nq, d) and relation-conditioned frames (nq, k, d)."""
+
+    h: Tensor
+    F: Tensor
+
+
+class TSNN(nn.Module):
+    """Parameters of the whole system. Holds no state of the stream."""
+
+    def __init__(self, config: Config, shape: StreamShape) -> None:
+        super().__init__()
+        model = config.model
+        self.config, self.shape = config, shape
+        relation_dim = model.relation_dim if shape.num_relations else 0
+        type_dim = model.type_dim if shape.num_types else 0
+        if shape.num_relations:
+            self.relation = nn.Embedding(shape.num_relations, model.relation_dim)
+            if model.relation_bias:
+                frame = (shape.num_relations, model.num_reflectors, model.stalk_dim)
+                self.frame_bias = nn.Parameter(torch.randn(frame) * 0.1)
+                self.frame_bias_scale = nn.Parameter(torch.zeros(shape.num_relations))
+        if shape.num_types:
+            self.type_embedding = nn.Embedding(shape.num_types, model.type_dim)
+        self.updater = Updater(model, shape.msg_dim + model.time_dim + relation_dim)
+        if model.attention:
+            self.attention = NeighborAttention(model, relation_dim)
+        psi = 5 + len(feature_names(config.features)) + relation_dim + 2 * type_dim
+        psi += 2 * model.time_dim * config.features.encoded_gaps
+        psi += model.stalk_dim * config.features.transported_difference
+        self.head = Decoder(model, psi, shape.num_relations)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.updater.theta.dtype
+
+    @property
+    def time_scale(self) -> float:
+        """The unit of gaps inside eq:time_encoding (D-07)."""
+        return self.shape.mean_gap if self.config.model.gaps == "log" else 1.0
+
+    def live(self, F: Tensor) -> Tensor:
+        """The frames in use: without transport none, and a frame of no reflectors is the identity."""
+        return F if self.config.model.transport else F[..., :0, :]
+
+    def context(self, plan: UpdatePlan, stream: EventStream) -> Tensor:
+        """[x | phi(gap) | e_r] of both endpoints of every event, (n, 2, context)."""
+        gaps = torch.stack([self._tensor(plan.gap_src), self._tensor(plan.gap_dst)], dim=1)
+        columns = [encode_gap(gaps, self.config.model.time_dim, self.time_scale)]
+        rows = slice(plan.start, plan.stop)
+        if stream.msg is not None:
+            columns.insert(0, self._tensor(stream.msg[rows]).unsqueeze(1).expand(-1, 2, -1))
+        if stream.edge_type is not None and self.shape.num_relations:
+            relation = self.relation(torch.tensor(stream.edge_type[rows]))
+            columns.append(relation.unsqueeze(1).expand(-1, 2, -1))
+        return torch.cat(columns, dim=2)
+
+    def source(self, versions: Versions, plan: ScorePlan, generator: torch.Generator | None = None) -> Source:
+        """The sources' states as the score uses them: refined by attention, framed for their relation."""
+        h, F = versions.h[plan.src_h], versions.F[plan.src_F]
+        if self.config.model.attention:
+            h = self._attend(h, F, versions, plan, generator)
+        return Source(h, F + self.relation_bias(plan) if hasattr(self, "frame_bias") else F)
+
+    def relation_bias(self, plan: ScorePlan) -> Tensor:
+        """sigma(gamma_r) b_r of each query (eq:rel_frame_bias)."""
+        r = torch.from_numpy(plan.edge_type)
+        return torch.sigmoid(self.frame_bias_scale[r])[:, None, None] * self.frame_bias[r]
+
+    def candidate_geometry(
+        self, source: Source, versions: Versions, plan: ScorePlan, trainable: Tensor | None = None
+    ) -> tuple[Geometry, Tensor]:
+        """eq:sdist's scalars in synchronized coordinates (prop:sync_equiv), and q - g itself.
+
+        Candidates outside `trainable` are read as constants (rule (i) of alg:train).
+        """
+        eps = self.config.model.reflector_eps
+        q = reflect(self.live(source.F), source.h, eps=eps)
+        h, F = versions.h[plan.cand_h], versions.F[plan.cand_F]
+        if trainable is not None:
+            h = torch.where(trainable[:, None], h, h.detach())
+            F = torch.where(trainable[:, None, None], F, F.detach())
+        g = reflect(self.live(F), h, eps=eps)
+        query = self.query_of_candidate(plan)
+        q_rows = q[query]
+        difference = q_rows - g
+        geometry = Geometry(
+            d2=difference.square().sum(-1),
+            inner=(q_rows * g).sum(-1),
+            src_norm2=source.h.square().sum(-1)[query],
+            dst_norm2=h.square().sum(-1),
+        )
+        return geometry, difference
+
+    def query_of_candidate(self, plan: ScorePlan) -> Tensor:
+        """For each candidate the query it belongs to, (nc,)."""
+        ptr = torch.from_numpy(plan.ptr)
+        return torch.repeat_interleave(torch.arange(len(plan)), ptr[1:] - ptr[:-1])
+
+    def decode(
+        self, geometry: Geometry, plan: ScorePlan, stream: EventStream, source: Source | None, difference: Tensor | None
+    ) -> ScoreParts:
+        """psi and the score of every candidate (eq:score_features, eq:edgebank_mixture)."""
+        features, query = self.config.features, self.query_of_candidate(plan)
+        data = feature_matrix(
+            plan.facts, features, gaps=self.config.model.gaps, mean_gap=self.shape.mean_gap
+        )
+        columns = [self.head.scalars(geometry), self._tensor(data)]
+        relation = torch.from_numpy(plan.edge_type)[query]
+        if self.shape.num_relations:
+            columns.append(self.relation(relation))
+        if stream.node_type is not None and self.shape.num_types:
+            kinds = torch.tensor(stream.node_type)
+            columns += [
+                self.type_embedding(kinds[torch.from_numpy(plan.src)][query]),
+                self.type_embedding(kinds[torch.from_numpy(plan.cand)]),
+            ]
+        if features.encoded_gaps:
+            columns += [self._encoded(plan, "src_gap"), self._encoded(plan, "dst_gap")]
+        if features.transported_difference and source is not None and difference is not None:
+            frames = self.live(source.F)[query]
+            columns.append(reflect(frames, difference, eps=self.config.model.reflector_eps, transpose=True))
+        bank_count = self._tensor(plan.facts[:, COLUMN["bank_count"]])
+        gate = relation if self.shape.num_relations else torch.zeros_like(query)
+        parts: ScoreParts = self.head(geometry, torch.cat(columns, dim=1), bank_count, gate)
+        return parts
+
+    def _encoded(self, plan: ScorePlan, fact: str) -> Tensor:
+        gap = self._tensor(plan.facts[:, COLUMN[fact]])
+        return encode_gap(gap, self.config.model.time_dim, self.time_scale)
+
+    def _attend(
+        self, h: Tensor, F: Tensor, versions: Versions, plan: ScorePlan, generator: torch.Generator | None
+    ) -> Tensor:
+        eps = self.config.model.reflector_eps
+        h_w, F_w = versions.h.detach()[plan.nbr_h], versions.F.detach()[plan.nbr_F]
+        common = reflect(self.live(F_w), h_w, eps=eps)
+        aligned = reflect(self.live(F).unsqueeze(1), common, eps=eps, transpose=True)
+        code = encode_gap(self._tensor(plan.nbr_gap), self.config.model.time_dim // 2, self.time_scale)
+        relation = self.relation(torch.from_numpy(plan.nbr_type).long()) if self.shape.num_relations else None
+        present = torch.arange(plan.nbr_h.shape[1]) < torch.from_numpy(plan.nbr_len)[:, None]
+        refined: Tensor = self.attention(h, aligned, code, relation, present, generator)
+        return refined
+
+    def _tensor(self, values: object) -> Tensor:
+        return torch.as_tensor(values).to(self.dtype)

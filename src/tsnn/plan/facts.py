@@ -1,0 +1,37 @@
+"""The facts: what the data alone says about a candidate, before any transformation.
+
+Gaps are in the stream's own time unit and -1 where there is no such event. Counts are counts. Features
+(`tsnn.model.features`) and heuristics (`tsnn.evaluation.baselines`) are functions of these columns alone.
+"""
+
+FACTS = (
+    "src_gap",  # since the source's last event, in any role
+    "dst_gap",  # since the candidate's last event, in any role
+    "dst_in_gap",  # since the candidate was last a destination
+    "src_count",  # events of the source, in any role
+    "dst_count",
+    "dst_in_count",  # events with the candidate as destination
+    "pair_count",  # events source -> candidate, any relation
+    "pair_gap",
+    "reverse_count",  # events candidate -> source
+    "bank_count",  # alg:edgebank's count for (source, candidate, relation), inside the window where there is one
+    "bank_gap",
+    "cn_count",  # distinct common neighbors among the recent ones
+    "cn_decayed",  # the same, each weighted by exp(-gap / cn_decay) of its last contact with the source and candidate
+    "cn_adamic_adar",
+    "cn_jaccard",
+    "two_hop_count",  # paths source - neighbor - neighbor's neighbor (capped) - candidate
+    "two_hop_share",
+    "succ_count_1",  # moves from the source's last destination straight to the candidate, by anybody
+    "succ_count_2",  # the same from the last but one
+    "succ_count_3",
+    "succ_share_1",  # that count over all moves from there
+    "succ_share_2",
+    "succ_share_3",
+)
+COLUMN = {name: i for i, name in enumerate(FACTS)}
+
+QUERY_FACTS = (
+    "num_pairs",  # distinct directed pairs seen
+    "mean_repeat_gap",  # mean over pairs that repeat of their mean gap; 0 if none does
+)

@@ -1,0 +1,575 @@
+"""The data-only pass, compiled: one sweep over a chunk's rows that reads, then observes, row after row.
+
+State is `Tables`, arrays only: per-node columns, rings of recent neighbors, open-addressing hash tables. Version rows
+are coded while the number of initial rows is still unknown: codes below OUT are initial rows, the others count
+outputs of the chunk from OUT on; the planner shifts them once the sweep is done.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from tsnn.plan.facts import COLUMN
+from tsnn.types import F64, I32, I64
+
+OUT = np.int32(1 << 30)
+EMPTY = np.int64(-1)
+TWO_HOP_CAP = 10  # app:complexity: the inner expansion is bounded
+
+# Columns of Tables.ints and Tables.floats
+N_PAIRS, N_BANK, N_SUCC, QUEUE_HEAD, QUEUE_TAIL, N_REPEATING = range(6)
+SUM_REPEAT_GAP = 0
+
+SRC_GAP = COLUMN["src_gap"]
+DST_GAP = COLUMN["dst_gap"]
+DST_IN_GAP = COLUMN["dst_in_gap"]
+SRC_COUNT = COLUMN["src_count"]
+DST_COUNT = COLUMN["dst_count"]
+DST_IN_COUNT = COLUMN["dst_in_count"]
+PAIR_COUNT = COLUMN["pair_count"]
+PAIR_GAP = COLUMN["pair_gap"]
+REVERSE_COUNT = COLUMN["reverse_count"]
+BANK_COUNT = COLUMN["bank_count"]
+BANK_GAP = COLUMN["bank_gap"]
+CN_COUNT = COLUMN["cn_count"]
+CN_DECAYED = COLUMN["cn_decayed"]
+CN_AA = COLUMN["cn_adamic_adar"]
+CN_JACCARD = COLUMN["cn_jaccard"]
+TWO_HOP_COUNT = COLUMN["two_hop_count"]
+TWO_HOP_SHARE = COLUMN["two_hop_share"]
+SUCC_COUNT = COLUMN["succ_count_1"]
+SUCC_SHARE = COLUMN["succ_share_1"]
+
+
+class Tables(NamedTuple):
+    """Everything the stream has taught so far, apart from learned states."""
+
+    last_t: F64  # (N,) time of the last event in any role; -inf before the first
+    last_in_t: F64  # (N,) as destination
+    count: I64  # (N,)
+    in_count: I64  # (N,)
+    ring_id: I32  # (N, B) recent neighbors, written at position ring_len % B
+    ring_t: F64
+    ring_type: I32
+    ring_len: I64  # (N,) entries ever written
+    last_dst: I32  # (N, 3) last destinations of a source, most recent first; -1 if none
+    succ_total: I64  # (N,) moves that left this destination
+    pair_key: I64  # hash table (source << 32 | destination)
+    pair_count: I64
+    pair_first: F64
+    pair_last: F64
+    bank_key: I64  # hash table of (source, destination, relation); used with relations or a window
+    bank_rel: I64
+    bank_count: I64
+    bank_last: F64
+    bank_first_event: I64  # oldest queued event of the slot; -1 if none
+    bank_last_event: I64
+    queue_t: F64  # events inside the window, addressed modulo the capacity
+    queue_slot: I64
+    queue_next: I64  # next queued event of the same slot; -1 if none
+    succ_key: I64  # hash table (destination << 32 | next destination)
+    succ_count: I64
+    ints: I64
+    floats: F64
+
+
+class Scratch(NamedTuple):
+    """Work arrays. A mark counts only while it equals the running stamp, so nothing has to be cleared."""
+
+    slot: I32  # (N,) row of the node among the chunk's initial states; -1 if it has none
+    cur_h: I32  # (N,) coded version rows
+    cur_F: I32
+    mark: I64  # (N,) stamps
+    mark_t: F64
+    seen: I64
+    hop: I64
+    hop_weight: F64
+    local: I64
+    local_index: I64
+    stamp: I64  # (1,)
+
+
+class Options(NamedTuple):
+    """The plan's switches, as numbers."""
+
+    num_neighbors: int
+    cn_neighbors: int
+    attention: int
+    common: bool
+    two_hop: bool
+    successor: bool
+    separate_bank: bool
+    window: float
+    cn_decay: float
+
+
+class UpdateOut(NamedTuple):
+    """Columns of UpdatePlan under construction."""
+
+    nodes: I64
+    src_h: I32
+    dst_h: I32
+    src_F: I32
+    dst_F: I32
+    gap_src: F64
+    gap_dst: F64
+    act_ptr: I64
+    act_h: I32
+    act_F: I32
+    mult_src: NDArray[np.float32]
+    mult_dst: NDArray[np.float32]
+
+
+class ScoreOut(NamedTuple):
+    """Columns of ScorePlan under construction."""
+
+    src_h: I32
+    src_F: I32
+    cand_h: I32
+    cand_F: I32
+    facts: F64
+    query_facts: F64
+    nbr_len: I32
+    nbr_h: I32
+    nbr_F: I32
+    nbr_gap: F64
+    nbr_type: I32
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _hash(key, mask):
+    x = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    x ^= x >> np.uint64(29)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    return np.int64((x >> np.uint64(20)) & np.uint64(mask))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _pair(a, b):
+    return (np.int64(a) << np.int64(32)) | np.int64(b)
+
+
+@njit(cache=True, nogil=True)
+def find(keys, key):
+    """Slot of a key, or the empty slot where it belongs."""
+    mask = len(keys) - 1
+    i = _hash(key, mask)
+    while keys[i] != EMPTY and keys[i] != key:
+        i = (i + 1) & mask
+    return i
+
+
+@njit(cache=True, nogil=True)
+def find_bank(keys, rels, key, rel):
+    """Slot of (key, relation), or the empty slot where it belongs."""
+    mask = len(keys) - 1
+    i = _hash(key ^ (np.int64(rel) * np.int64(0x632BE59BD9B4E019)), mask)
+    while keys[i] != EMPTY and (keys[i] != key or rels[i] != rel):
+        i = (i + 1) & mask
+    return i
+
+
+@njit(cache=True, nogil=True)
+def rehash(old_keys, new_keys):
+    """Place every key of a full table in a larger empty one; returns where each went (-1 for empty slots)."""
+    moved = np.full(len(old_keys), -1, np.int64)
+    for i in range(len(old_keys)):
+        if old_keys[i] != EMPTY:
+            j = find(new_keys, old_keys[i])
+            new_keys[j] = old_keys[i]
+            moved[i] = j
+    return moved
+
+
+@njit(cache=True, nogil=True)
+def rehash_bank(old_keys, old_rels, new_keys, new_rels):
+    """The same for the table keyed by (pair, relation)."""
+    moved = np.full(len(old_keys), -1, np.int64)
+    for i in range(len(old_keys)):
+        if old_keys[i] != EMPTY:
+            j = find_bank(new_keys, new_rels, old_keys[i], old_rels[i])
+            new_keys[j] = old_keys[i]
+            new_rels[j] = old_rels[i]
+            moved[i] = j
+    return moved
+
+
+@njit(cache=True, nogil=True)
+def _push(tab, node, other, t, rel):
+    at = tab.ring_len[node] % tab.ring_id.shape[1]
+    tab.ring_id[node, at] = other
+    tab.ring_t[node, at] = t
+    tab.ring_type[node, at] = rel
+    tab.ring_len[node] += 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _ring_at(tab, node, back):
+    """Ring position of the entry `back` steps before the newest."""
+    return (tab.ring_len[node] - 1 - back) % tab.ring_id.shape[1]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _ring_size(tab, node, limit):
+    return min(tab.ring_len[node], min(limit, tab.ring_id.shape[1]))
+
+
+@njit(cache=True, nogil=True)
+def _observe_pair(tab, u, v, t):
+    i = find(tab.pair_key, _pair(u, v))
+    if tab.pair_key[i] == EMPTY:
+        tab.pair_key[i] = _pair(u, v)
+        tab.pair_first[i] = t
+        tab.ints[N_PAIRS] += 1
+    else:
+        n = tab.pair_count[i]
+        old = (tab.pair_last[i] - tab.pair_first[i]) / (n - 1) if n > 1 else 0.0
+        tab.floats[SUM_REPEAT_GAP] += (t - tab.pair_first[i]) / n - old
+        if n == 1:
+            tab.ints[N_REPEATING] += 1
+    tab.pair_count[i] += 1
+    tab.pair_last[i] = t
+
+
+@njit(cache=True, nogil=True)
+def _expire(tab, t, window):
+    """alg:edgebank, Expire: forget what is older than the window."""
+    capacity = len(tab.queue_t)
+    while tab.ints[QUEUE_HEAD] < tab.ints[QUEUE_TAIL]:
+        at = tab.ints[QUEUE_HEAD] % capacity
+        if t - tab.queue_t[at] <= window:
+            break
+        slot = tab.queue_slot[at]
+        tab.bank_count[slot] -= 1
+        tab.bank_first_event[slot] = tab.queue_next[at]
+        if tab.queue_next[at] < 0:
+            tab.bank_last_event[slot] = -1
+        tab.ints[QUEUE_HEAD] += 1
+
+
+@njit(cache=True, nogil=True)
+def _observe_bank(tab, u, v, rel, t, window):
+    """alg:edgebank, Observe."""
+    i = find_bank(tab.bank_key, tab.bank_rel, _pair(u, v), rel)
+    if tab.bank_key[i] == EMPTY:
+        tab.bank_key[i] = _pair(u, v)
+        tab.bank_rel[i] = rel
+        tab.ints[N_BANK] += 1
+    if window > 0:
+        _expire(tab, t, window)
+        event = tab.ints[QUEUE_TAIL]
+        at = event % len(tab.queue_t)
+        tab.queue_t[at] = t
+        tab.queue_slot[at] = i
+        tab.queue_next[at] = -1
+        if tab.bank_last_event[i] >= 0:
+            tab.queue_next[tab.bank_last_event[i] % len(tab.queue_t)] = event
+        else:
+            tab.bank_first_event[i] = event
+        tab.bank_last_event[i] = event
+        tab.ints[QUEUE_TAIL] += 1
+    tab.bank_count[i] += 1
+    tab.bank_last[i] = t
+
+
+@njit(cache=True, nogil=True)
+def _observe_move(tab, u, v):
+    previous = tab.last_dst[u, 0]
+    if previous >= 0:
+        i = find(tab.succ_key, _pair(previous, v))
+        if tab.succ_key[i] == EMPTY:
+            tab.succ_key[i] = _pair(previous, v)
+            tab.ints[N_SUCC] += 1
+        tab.succ_count[i] += 1
+        tab.succ_total[previous] += 1
+    tab.last_dst[u, 2] = tab.last_dst[u, 1]
+    tab.last_dst[u, 1] = previous
+    tab.last_dst[u, 0] = v
+
+
+@njit(cache=True, nogil=True)
+def observe(tab, opt, u, v, t, rel):
+    """Let every counter know of one event. The only writer of Tables."""
+    _observe_pair(tab, u, v, t)
+    if opt.separate_bank:
+        _observe_bank(tab, u, v, rel, t, opt.window)
+    if opt.successor:
+        _observe_move(tab, u, v)
+    _push(tab, u, v, t, rel)
+    tab.last_t[u] = t
+    tab.count[u] += 1
+    if u != v:
+        _push(tab, v, u, t, rel)
+        tab.last_t[v] = t
+        tab.count[v] += 1
+    tab.last_in_t[v] = t
+    tab.in_count[v] += 1
+
+
+@njit(cache=True, nogil=True)
+def _enter(scr, nodes, node, n0):
+    """Give the node a row among the chunk's initial states if it has none; returns the number of rows."""
+    if scr.slot[node] < 0:
+        scr.slot[node] = n0
+        scr.cur_h[node] = n0
+        scr.cur_F[node] = n0
+        nodes[n0] = node
+        n0 += 1
+    return n0
+
+
+@njit(cache=True, nogil=True)
+def _collect(tab, scr, out, node, limit, stamp, first, m, n0, mult):
+    """Append the node's recent neighbors to the event's active entries, counting repeats in `mult`."""
+    for back in range(_ring_size(tab, node, limit)):
+        w = tab.ring_id[node, _ring_at(tab, node, back)]
+        if scr.local[w] != stamp:
+            scr.local[w] = stamp
+            scr.local_index[w] = m
+            n0 = _enter(scr, out.nodes, w, n0)
+            out.act_h[m] = scr.cur_h[w]
+            out.act_F[m] = scr.cur_F[w]
+            out.mult_src[m] = 0
+            out.mult_dst[m] = 0
+            m += 1
+        mult[scr.local_index[w]] += 1
+    return m, n0
+
+
+@njit(cache=True, nogil=True)
+def _plan_update(tab, scr, out, opt, e, u, v, t, m, n0):
+    """One event's row of the UpdatePlan; returns the next free active entry and initial row."""
+    n0 = _enter(scr, out.nodes, u, n0)
+    n0 = _enter(scr, out.nodes, v, n0)
+    out.src_h[e] = scr.cur_h[u]
+    out.dst_h[e] = scr.cur_h[v]
+    out.src_F[e] = scr.cur_F[u]
+    out.dst_F[e] = scr.cur_F[v]
+    out.gap_src[e] = t - tab.last_t[u] if tab.count[u] else 0.0
+    out.gap_dst[e] = t - tab.last_t[v] if tab.count[v] else 0.0
+    scr.cur_F[u] = OUT + 2 * e
+    if u != v:
+        scr.cur_F[v] = OUT + 2 * e + 1
+    scr.stamp[0] += 1
+    stamp = scr.stamp[0]
+    first = m
+    for endpoint in range(1 if u == v else 2):
+        w = u if endpoint == 0 else v
+        scr.local[w] = stamp
+        scr.local_index[w] = m
+        out.act_h[m] = scr.cur_h[w]
+        out.act_F[m] = scr.cur_F[w]
+        out.mult_src[m] = 0
+        out.mult_dst[m] = 0
+        m += 1
+    m, n0 = _collect(tab, scr, out, u, opt.num_neighbors, stamp, first, m, n0, out.mult_src)
+    if u != v:
+        m, n0 = _collect(tab, scr, out, v, opt.num_neighbors, stamp, first, m, n0, out.mult_dst)
+    scr.cur_h[u] = OUT + first
+    if u != v:
+        scr.cur_h[v] = OUT + first + 1
+    for back in range(_ring_size(tab, u, opt.num_neighbors)):
+        w = tab.ring_id[u, _ring_at(tab, u, back)]
+        scr.cur_h[w] = OUT + scr.local_index[w]
+    if u != v:
+        for back in range(_ring_size(tab, v, opt.num_neighbors)):
+            w = tab.ring_id[v, _ring_at(tab, v, back)]
+            scr.cur_h[w] = OUT + scr.local_index[w]
+    out.act_ptr[e + 1] = m
+    return m, n0
+
+
+@njit(cache=True, nogil=True)
+def _bank_facts(tab, u, c, rel, t, window, row):
+    """alg:edgebank, Score: a pure count inside the window (D-02)."""
+    i = find_bank(tab.bank_key, tab.bank_rel, _pair(u, c), rel)
+    row[BANK_GAP] = -1.0
+    if tab.bank_key[i] == EMPTY:
+        return
+    n = tab.bank_count[i]
+    if window > 0:
+        event = tab.bank_first_event[i]
+        while event >= 0 and t - tab.queue_t[event % len(tab.queue_t)] > window:
+            n -= 1
+            event = tab.queue_next[event % len(tab.queue_t)]
+    row[BANK_COUNT] = n
+    if n > 0:
+        row[BANK_GAP] = t - tab.bank_last[i]
+
+
+@njit(cache=True, nogil=True)
+def _pair_facts(tab, u, c, t, row):
+    i = find(tab.pair_key, _pair(u, c))
+    row[PAIR_GAP] = -1.0
+    if tab.pair_key[i] != EMPTY:
+        row[PAIR_COUNT] = tab.pair_count[i]
+        row[PAIR_GAP] = t - tab.pair_last[i]
+    i = find(tab.pair_key, _pair(c, u))
+    if tab.pair_key[i] != EMPTY:
+        row[REVERSE_COUNT] = tab.pair_count[i]
+
+
+@njit(cache=True, nogil=True)
+def _successor_facts(tab, u, c, row):
+    for j in range(3):
+        p = tab.last_dst[u, j]
+        if p < 0:
+            break
+        i = find(tab.succ_key, _pair(p, c))
+        if tab.succ_key[i] != EMPTY:
+            row[SUCC_COUNT + j] = tab.succ_count[i]
+            row[SUCC_SHARE + j] = tab.succ_count[i] / tab.succ_total[p]
+
+
+@njit(cache=True, nogil=True)
+def _mark_source(tab, scr, opt, u):
+    """Stamp the source's recent neighbors and, two hops out, theirs; returns the stamp, their number and the hop mass."""
+    scr.stamp[0] += 1
+    stamp = scr.stamp[0]
+    distinct = 0
+    mass = 0.0
+    for back in range(_ring_size(tab, u, opt.cn_neighbors)):
+        at = _ring_at(tab, u, back)
+        w = tab.ring_id[u, at]
+        if scr.mark[w] == stamp:
+            continue
+        scr.mark[w] = stamp
+        scr.mark_t[w] = tab.ring_t[u, at]
+        distinct += 1
+        if not opt.two_hop:
+            continue
+        scr.stamp[0] += 1
+        once = scr.stamp[0]
+        for inner in range(_ring_size(tab, w, TWO_HOP_CAP)):
+            x = tab.ring_id[w, _ring_at(tab, w, inner)]
+            if x == u or scr.seen[x] == once:
+                continue
+            scr.seen[x] = once
+            if scr.hop[x] != stamp:
+                scr.hop[x] = stamp
+                scr.hop_weight[x] = 0.0
+            scr.hop_weight[x] += 1.0
+            mass += 1.0
+    return stamp, distinct, mass
+
+
+@njit(cache=True, nogil=True)
+def _neighbor_facts(tab, scr, opt, c, t, stamp, distinct, mass, row):
+    """app:optional_score_features: common neighbors, and the capped 2-hop expansion."""
+    scr.stamp[0] += 1
+    once = scr.stamp[0]
+    own = 0
+    hops = 0.0
+    for back in range(_ring_size(tab, c, opt.cn_neighbors)):
+        at = _ring_at(tab, c, back)
+        x = tab.ring_id[c, at]
+        if scr.seen[x] == once:
+            continue
+        scr.seen[x] = once
+        own += 1
+        if opt.two_hop and scr.hop[x] == stamp:
+            hops += scr.hop_weight[x]
+        if scr.mark[x] == stamp:
+            row[CN_COUNT] += 1
+            row[CN_DECAYED] += np.exp(-(t - max(scr.mark_t[x], tab.ring_t[c, at])) / opt.cn_decay)
+            row[CN_AA] += 1.0 / np.log(2.0 + tab.count[x])
+    union = distinct + own - row[CN_COUNT]
+    if union > 0:
+        row[CN_JACCARD] = row[CN_COUNT] / union
+    row[TWO_HOP_COUNT] = hops
+    row[TWO_HOP_SHARE] = hops / max(1.0, mass)
+
+
+@njit(cache=True, nogil=True)
+def _candidate_facts(tab, scr, opt, u, c, rel, t, stamp, distinct, mass, row):
+    row[:] = 0.0
+    row[SRC_GAP] = t - tab.last_t[u] if tab.count[u] else -1.0
+    row[DST_GAP] = t - tab.last_t[c] if tab.count[c] else -1.0
+    row[DST_IN_GAP] = t - tab.last_in_t[c] if tab.in_count[c] else -1.0
+    row[SRC_COUNT] = tab.count[u]
+    row[DST_COUNT] = tab.count[c]
+    row[DST_IN_COUNT] = tab.in_count[c]
+    _pair_facts(tab, u, c, t, row)
+    if opt.separate_bank:
+        _bank_facts(tab, u, c, rel, t, opt.window, row)
+    else:
+        row[BANK_COUNT] = row[PAIR_COUNT]
+        row[BANK_GAP] = row[PAIR_GAP]
+    if opt.common or opt.two_hop:
+        _neighbor_facts(tab, scr, opt, c, t, stamp, distinct, mass, row)
+    if opt.successor:
+        _successor_facts(tab, u, c, row)
+
+
+@njit(cache=True, nogil=True)
+def _plan_neighbors(tab, scr, opt, nodes, u, t, q, out, n0):
+    """The source's recent neighbors for alg:nbrattn, most recent first."""
+    n = _ring_size(tab, u, opt.attention)
+    out.nbr_len[q] = n
+    for back in range(n):
+        at = _ring_at(tab, u, back)
+        w = tab.ring_id[u, at]
+        n0 = _enter(scr, nodes, w, n0)
+        out.nbr_h[q, back] = scr.cur_h[w]
+        out.nbr_F[q, back] = scr.cur_F[w]
+        out.nbr_gap[q, back] = t - tab.ring_t[u, at]
+        out.nbr_type[q, back] = tab.ring_type[u, at]
+    return n0
+
+
+@njit(cache=True, nogil=True)
+def _plan_score(tab, scr, opt, nodes, q, u, t, rel, cand, start, stop, out, n0):
+    """Version rows and facts of one query."""
+    n0 = _enter(scr, nodes, u, n0)
+    out.src_h[q] = scr.cur_h[u]
+    out.src_F[q] = scr.cur_F[u]
+    out.query_facts[q, 0] = tab.ints[N_PAIRS]
+    repeating = tab.ints[N_REPEATING]
+    out.query_facts[q, 1] = tab.floats[SUM_REPEAT_GAP] / repeating if repeating else 0.0
+    stamp, distinct, mass = np.int64(-1), 0, 0.0
+    if opt.common or opt.two_hop:
+        stamp, distinct, mass = _mark_source(tab, scr, opt, u)
+    for j in range(start, stop):
+        c = cand[j]
+        n0 = _enter(scr, nodes, c, n0)
+        out.cand_h[j] = scr.cur_h[c]
+        out.cand_F[j] = scr.cur_F[c]
+        _candidate_facts(tab, scr, opt, u, c, rel, t, stamp, distinct, mass, out.facts[j])
+    if opt.attention:
+        n0 = _plan_neighbors(tab, scr, opt, nodes, u, t, q, out, n0)
+    return n0
+
+
+@njit(cache=True, nogil=True)
+def sweep(tab, scr, opt, src, dst, t, rel, start, stop, cut, q_src, q_t, q_rel, ptr, cand, upd, sco, final_h, final_F):
+    """Rows [start, stop) and the queries cut inside them: read, then observe. Returns initial rows and active entries."""
+    n0 = 0
+    m = 0
+    q = 0
+    upd.act_ptr[0] = 0
+    for r in range(start, stop + 1):
+        while q < len(cut) and cut[q] == r:
+            n0 = _plan_score(
+                tab, scr, opt, upd.nodes, q, q_src[q], q_t[q], q_rel[q], cand, ptr[q], ptr[q + 1], sco, n0
+            )
+            q += 1
+        if r < stop:
+            m, n0 = _plan_update(tab, scr, upd, opt, r - start, src[r], dst[r], t[r], m, n0)
+            observe(tab, opt, src[r], dst[r], t[r], rel[r])
+    for i in range(n0):
+        node = upd.nodes[i]
+        final_h[i] = scr.cur_h[node]
+        final_F[i] = scr.cur_F[node]
+        scr.slot[node] = -1
+    return n0, m
+
+
+@njit(cache=True, nogil=True)
+def advance(tab, opt, src, dst, t, rel, start, stop):
+    """Observe rows without planning anything: how a resumed run brings its counters back."""
+    for r in range(start, stop):
+        observe(tab, opt, src[r], dst[r], t[r], rel[r])

@@ -1,0 +1,173 @@
+"""The planner: a stream, its counters, and the chunk plans that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsnn.config import Config
+from tsnn.data.events import EventStream
+from tsnn.data.queries import Queries
+from tsnn.errors import InputError
+from tsnn.plan import kernels
+from tsnn.plan.chunk import ChunkPlan, ScorePlan, UpdatePlan
+from tsnn.plan.counters import Counters
+from tsnn.plan.facts import FACTS, QUERY_FACTS
+from tsnn.plan.kernels import OUT, Options, ScoreOut, UpdateOut
+from tsnn.types import F64, I32
+
+
+@dataclass(frozen=True)
+class PlanSpec:
+    """What the plan has to compute. Times are in the stream's unit."""
+
+    num_neighbors: int = 0  # of each endpoint in the active graph; 0 where there is no diffusion
+    cn_neighbors: int = 20
+    cn_decay: float = 1.0
+    window: float = 0.0  # EdgeBank's; 0 is unlimited
+    common_neighbors: bool = False
+    two_hop: bool = False
+    successor: bool = False
+    attention: int = 0  # neighbors of the source that the score attends to
+
+    @classmethod
+    def of(cls, config: Config, mean_gap: float) -> PlanSpec:
+        """The spec a model's configuration asks for."""
+        model, features = config.model, config.features
+        return cls(
+            num_neighbors=model.num_neighbors if model.diffusion_steps else 0,
+            cn_neighbors=features.cn_neighbors,
+            cn_decay=features.cn_decay * mean_gap,
+            window=model.edgebank_window * mean_gap,
+            common_neighbors=features.common_neighbors,
+            two_hop=features.two_hop,
+            successor=features.successor,
+            attention=model.num_neighbors if model.attention else 0,
+        )
+
+    @property
+    def ring(self) -> int:
+        """Neighbors to remember per node."""
+        common = self.cn_neighbors if self.common_neighbors or self.two_hop else 1
+        hop = kernels.TWO_HOP_CAP if self.two_hop else 1
+        return max(self.num_neighbors, self.attention, common, hop)
+
+
+def mean_gap(t: NDArray[np.generic]) -> float:
+    """Mean time between consecutive events; 1 where that says nothing."""
+    if len(t) < 2:
+        return 1.0
+    return float(t[-1] - t[0]) / (len(t) - 1) or 1.0
+
+
+class Planner:
+    """Walks a stream once, from row 0 on; `plan` is the only way forward."""
+
+    def __init__(self, stream: EventStream, spec: PlanSpec) -> None:
+        self.stream, self.spec = stream, spec
+        # Times relative to the first row: int64 nanoseconds keep their precision as float64 (D-10).
+        self._origin = stream.t[0] if stream.num_events else 0
+        self._t = self._clock(stream.t)
+        self._rel = np.zeros(stream.num_events, np.int64) if stream.edge_type is None else stream.edge_type
+        self._options = Options(
+            num_neighbors=spec.num_neighbors,
+            cn_neighbors=spec.cn_neighbors,
+            attention=spec.attention,
+            common=spec.common_neighbors,
+            two_hop=spec.two_hop,
+            successor=spec.successor,
+            separate_bank=spec.window > 0 or stream.edge_type is not None,
+            window=float(spec.window),
+            cn_decay=float(spec.cn_decay),
+        )
+        self.reset_state()
+
+    def reset_state(self) -> None:
+        """Forget every event."""
+        self.position = 0
+        self.counters = Counters(self.stream.num_nodes, self.spec.ring)
+
+    def advance(self, stop: int) -> None:
+        """Observe rows up to `stop` without planning them."""
+        self._check_stop(stop)
+        self.counters.make_room(stop - self.position, self.stream.num_nodes)
+        stream = self.stream
+        kernels.advance(
+            self.counters.tables, self._options, stream.src, stream.dst, self._t, self._rel, self.position, stop
+        )
+        self.position = stop
+
+    def plan(self, stop: int, queries: Queries) -> ChunkPlan:
+        """Rows [position, stop) and the queries cut inside [position, stop]."""
+        self._check_stop(stop)
+        if len(queries) and not self.position <= queries.cut[0] <= queries.cut[-1] <= stop:
+            raise InputError(f"queries must be cut inside rows {self.position} to {stop}.")
+        start, n = self.position, stop - self.position
+        self.counters.make_room(n, self.stream.num_nodes)
+        update, score, final_h, final_F = self._allocate(n, queries)
+        n0, m = kernels.sweep(
+            self.counters.tables, self.counters.scratch, self._options,
+            self.stream.src, self.stream.dst, self._t, self._rel, start, stop,
+            queries.cut, queries.src, self._clock(queries.t), queries.edge_type, queries.ptr, queries.cand,
+            update, score, final_h, final_F,
+        )  # fmt: skip
+        self.position = stop
+        final = (final_h[:n0], final_F[:n0])
+        return ChunkPlan(self._update_plan(start, stop, update, n0, m, final), _score_plan(queries, score, n0))
+
+    def _check_stop(self, stop: int) -> None:
+        if not self.position <= stop <= self.stream.num_events:
+            raise InputError(f"the stream stands at row {self.position} of {self.stream.num_events}; cannot go to {stop}.")
+
+    def _clock(self, t: NDArray[np.generic]) -> F64:
+        return np.ascontiguousarray(t - self._origin, dtype=np.float64)
+
+    def _allocate(self, n: int, queries: Queries) -> tuple[UpdateOut, ScoreOut, I32, I32]:
+        spec, nq, nc = self.spec, len(queries), len(queries.cand)
+        active = n * (2 + 2 * spec.num_neighbors)
+        rows = min(self.stream.num_nodes, active + nq * (1 + spec.attention) + nc)
+        i32 = np.int32
+        update = UpdateOut(
+            nodes=np.empty(rows, np.int64),
+            src_h=np.empty(n, i32), dst_h=np.empty(n, i32), src_F=np.empty(n, i32), dst_F=np.empty(n, i32),
+            gap_src=np.empty(n), gap_dst=np.empty(n),
+            act_ptr=np.empty(n + 1, np.int64),
+            act_h=np.empty(active, i32), act_F=np.empty(active, i32),
+            mult_src=np.empty(active, np.float32), mult_dst=np.empty(active, np.float32),
+        )  # fmt: skip
+        score = ScoreOut(
+            src_h=np.empty(nq, i32), src_F=np.empty(nq, i32), cand_h=np.empty(nc, i32), cand_F=np.empty(nc, i32),
+            facts=np.empty((nc, len(FACTS))), query_facts=np.empty((nq, len(QUERY_FACTS))),
+            nbr_len=np.zeros(nq, i32),
+            nbr_h=np.zeros((nq, spec.attention), i32), nbr_F=np.zeros((nq, spec.attention), i32),
+            nbr_gap=np.zeros((nq, spec.attention)), nbr_type=np.zeros((nq, spec.attention), i32),
+        )  # fmt: skip
+        return update, score, np.empty(rows, i32), np.empty(rows, i32)
+
+    def _update_plan(self, start: int, stop: int, out: UpdateOut, n0: int, m: int, final: tuple[I32, I32]) -> UpdatePlan:
+        return UpdatePlan(
+            start=start,
+            stop=stop,
+            nodes=out.nodes[:n0].copy(),
+            src_h=_resolve(out.src_h, n0), dst_h=_resolve(out.dst_h, n0),
+            src_F=_resolve(out.src_F, n0), dst_F=_resolve(out.dst_F, n0),
+            gap_src=out.gap_src, gap_dst=out.gap_dst,
+            is_loop=self.stream.src[start:stop] == self.stream.dst[start:stop],
+            act_ptr=out.act_ptr,
+            act_h=_resolve(out.act_h[:m], n0), act_F=_resolve(out.act_F[:m], n0),
+            mult_src=out.mult_src[:m].copy(), mult_dst=out.mult_dst[:m].copy(),
+            final_h=_resolve(final[0], n0), final_F=_resolve(final[1], n0),
+        )  # fmt: skip
+
+
+def _resolve(codes: I32, n0: int) -> I32:
+    """Version rows from the sweep's codes, now that the number of initial rows is known."""
+    return np.where(codes >= OUT, codes - OUT + np.int32(n0), codes).astype(np.int32)
+
+
+def _score_plan(queries: Queries, out: ScoreOut, n0: int) -> ScorePlan:
+    pointers = ("src_h", "src_F", "cand_h", "cand_F", "nbr_h", "nbr_F")
+    columns = {name: _resolve(column, n0) if name in pointers else column for name, column in out._asdict().items()}
+    return ScorePlan(ptr=queries.ptr, cand=queries.cand, src=queries.src, edge_type=queries.edge_type, **columns)

@@ -1,0 +1,1 @@
+"""Orthogonal frames, transport between them and diffusion over an event's active graph."""

@@ -1,0 +1,39 @@
+"""Frames as products of Householder reflectors (eq:householder_product, D-01).
+
+A frame is stored as its reflector rows F (..., k, d); its orthogonal map U(F) applies the rows in order 1..k. The
+matrix itself is only built as a reference. A frame without rows (k = 0) is the identity.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def reflect(F: Tensor, y: Tensor, *, eps: float, transpose: bool = False) -> Tensor:
+    """U(F) y, or U(F)^T y: F (..., k, d), y (..., d), leading dimensions broadcast (eq:householder_product)."""
+    return reflect_with(F, reflector_weights(F, eps), y, transpose=transpose)
+
+
+def reflector_weights(F: Tensor, eps: float) -> Tensor:
+    """2 / |f|^2 of each row (..., k); 0, the identity, where |f| <= eps."""
+    squared = (F * F).sum(-1)
+    live = squared > eps * eps
+    # The inner `where` keeps 1 / 0 out of the backward pass of dead rows.
+    return torch.where(live, 2.0 / torch.where(live, squared, 1.0), 0.0)
+
+
+def reflect_with(F: Tensor, weights: Tensor, y: Tensor, *, transpose: bool = False) -> Tensor:
+    """`reflect` with the weights of `reflector_weights` already at hand, for several uses of one frame."""
+    rows = range(F.shape[-2])
+    for i in reversed(rows) if transpose else rows:
+        f = F[..., i, :]
+        y = y - f * (weights[..., i, None] * (f * y).sum(-1, keepdim=True))
+    return y
+
+
+def frame_matrix(F: Tensor, eps: float) -> Tensor:
+    """U(F) as a dense matrix (..., d, d)."""
+    basis = torch.eye(F.shape[-1], dtype=F.dtype, device=F.device)
+    images = reflect(F.unsqueeze(-3), basis, eps=eps)
+    return images.expand(*F.shape[:-2], *basis.shape).transpose(-1, -2)

@@ -1,0 +1,110 @@
+"""What a frame is and how far it moves: rank, Lipschitz bound, carry-over (app:frame_level_proofs).
+
+Frames are batched over nodes: F (m, k, d).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tsnn.sheaf.householder import frame_matrix
+from tsnn.sheaf.transport import synchronize, transport
+from tsnn.theory.check import Check, at_most, conclude, equal, rounding
+
+RANK_THRESHOLD = 1e-9  # singular values of U - I below this are rounding
+
+
+def low_rank(F: Tensor, partner: Tensor, *, eps: float) -> Check:
+    """lem:low_rank on nodes F (m, k, d) and, for the transport, one partner each (m, k, d)."""
+    U_to, U_from = frame_matrix(F.double(), eps), frame_matrix(partner.double(), eps)
+    live_to, live_from = _live(F, eps), _live(partner, eps)
+    return conclude(
+        "lem:low_rank",
+        "a frame differs from the identity in at most its live reflectors, a transport in those of both ends",
+        [
+            at_most("rank(U - I) of node", rank_from_identity(U_to), live_to),
+            at_most("rank(U - I) of partner", rank_from_identity(U_from), live_from),
+            at_most("rank(Q - I) of pair", rank_from_identity(U_to.mT @ U_from), live_to + live_from),
+        ],
+    )
+
+
+def rank_from_identity(maps: Tensor) -> Tensor:
+    """rank(U - I) of each matrix (..., d, d)."""
+    eye = torch.eye(maps.shape[-1], dtype=maps.dtype, device=maps.device)
+    rank: Tensor = torch.linalg.matrix_rank(maps - eye, atol=RANK_THRESHOLD)
+    return rank
+
+
+def householder_lipschitz(before: Tensor, after: Tensor, *, eps: float, tau: float | None = None) -> Check:
+    """lem:houshlip between two times of each node; without `tau`, each node's own smallest row norm is used."""
+    moved, bound = map_change(before, after, eps=eps), lipschitz_bound(before, after, eps=eps, tau=tau)
+    return conclude(
+        "lem:houshlip",
+        "a frame moves by at most 8 sqrt(k) / tau_H times the change of its reflectors",
+        [at_most("|I - U(t)^T U(t-)| of node", moved, bound)],
+    )
+
+
+def smooth_lipschitz(before: Tensor, after: Tensor, *, eps: float, tau: float | None = None) -> Check:
+    """eq:smooth_lipschitz: the squared form, in which the smoothness loss controls the drift."""
+    moved, bound = map_change(before, after, eps=eps), lipschitz_bound(before, after, eps=eps, tau=tau)
+    return conclude(
+        "eq:smooth_lipschitz",
+        "the squared motion of a frame is at most 64 k / tau_H^2 times its share of the smoothness loss",
+        [at_most("|I - U(t)^T U(t-)|^2 of node", moved.square(), bound.square())],
+    )
+
+
+def map_change(before: Tensor, after: Tensor, *, eps: float) -> Tensor:
+    """|I - U(t)^T U(t-)|_F of each node (m,)."""
+    U_before, U_after = frame_matrix(before.double(), eps), frame_matrix(after.double(), eps)
+    eye = torch.eye(before.shape[-1], dtype=torch.float64, device=before.device)
+    change: Tensor = torch.linalg.matrix_norm(eye - U_after.mT @ U_before)
+    return change
+
+
+def lipschitz_bound(before: Tensor, after: Tensor, *, eps: float, tau: float | None) -> Tensor:
+    """(8 sqrt(k) / tau_H) |Delta F|_F of each node (m,)."""
+    smallest = torch.minimum(row_norms(before), row_norms(after)).amin(-1).clamp(min=eps)
+    threshold = smallest if tau is None else torch.full_like(smallest, tau)
+    change: Tensor = torch.linalg.matrix_norm(after.double() - before.double())
+    return 8.0 * before.shape[-2] ** 0.5 / threshold * change
+
+
+def operating_regime(F: Tensor, *, tau: float) -> Check:
+    """rem:houshlip: the hypothesis of the Lipschitz bound, every reflector at least tau_H long."""
+    return conclude(
+        "rem:houshlip",
+        f"every reflector is at least tau_H = {tau:g} long",
+        [at_most("reflector [node, row]", tau, row_norms(F))],
+    )
+
+
+def row_norms(F: Tensor) -> Tensor:
+    """Lengths of the reflectors (..., k)."""
+    lengths: Tensor = torch.linalg.vector_norm(F.double(), dim=-1)
+    return lengths
+
+
+def carry_over(before: Tensor, after: Tensor, h: Tensor, *, eps: float, carried: Tensor | None = None) -> Check:
+    """prop:carry_over: the stalk carried into the new frame (computed here, or a run's own) keeps its meaning."""
+    old, new, stalk = before.double(), after.double(), h.double()
+    moved = transport(stalk, frame_from=old, frame_to=new, eps=eps)
+    image = synchronize(old, stalk, eps)
+    claimed = moved if carried is None else carried.double()
+    relative = rounding(torch.float64 if carried is None else carried.dtype)
+    return conclude(
+        "prop:carry_over",
+        "a change of frame alone leaves the stalk's common coordinates as they were, and no other vector does",
+        [
+            equal("U+ hbar = U- h at", synchronize(new, claimed, eps), image, relative=relative),
+            equal("uniqueness at", claimed, moved, relative=relative),
+            equal("norm of node", torch.linalg.vector_norm(moved, dim=-1), torch.linalg.vector_norm(stalk, dim=-1)),
+        ],
+    )
+
+
+def _live(F: Tensor, eps: float) -> Tensor:
+    return (row_norms(F) > eps).sum(-1)

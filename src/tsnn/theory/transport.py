@@ -1,0 +1,96 @@
+"""Frozen frames: no holonomy, and the sheaf Laplacian is a graph Laplacian in common coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from tsnn.sheaf.householder import frame_matrix
+from tsnn.sheaf.laplacian import graph_laplacian, lift, random_walk, symmetric, synchronization
+from tsnn.sheaf.transport import synchronize, transport
+from tsnn.theory.active import ActiveSet
+from tsnn.theory.check import Check, Margin, at_most, conclude, equal
+
+
+def flat_transport(F: Tensor, walk: Sequence[int], *, eps: float) -> Check:
+    """lem:flat_transport along a walk over the nodes of F (n, k, d), hop by hop and back to its start."""
+    frames = F.double()
+    maps = frame_matrix(frames, eps)
+    there = _carry_basis(frames, walk, eps)
+    around = _carry_basis(frames, [*walk, walk[0]], eps)
+    eye = torch.eye(F.shape[-1], dtype=torch.float64, device=F.device)
+    return conclude(
+        "lem:flat_transport",
+        "transport along a walk depends on its ends alone, and around a cycle it is the identity",
+        [
+            equal("end of the walk at [row, column]", there, maps[walk[0]].mT @ maps[walk[-1]]),
+            equal("cycle at [row, column]", around, eye),
+        ],
+    )
+
+
+def walk_product(transports: Tensor, walk: Sequence[int]) -> Tensor:
+    """Q_{v0 v1} Q_{v1 v2} ... of any pairwise maps (n, n, d, d): the holonomy when the walk is closed."""
+    eye = torch.eye(transports.shape[-1], dtype=transports.dtype, device=transports.device)
+    return reduce(torch.matmul, (transports[a, b] for a, b in pairwise(walk)), eye)
+
+
+def sync_equiv(active: ActiveSet) -> Check:
+    """prop:sync_equiv: distances, inner products, norms and all three Laplacians in common coordinates."""
+    return conclude(
+        "prop:sync_equiv",
+        "aligned distances, inner products and Laplacians equal those of the graph in common coordinates",
+        [*_edge_identities(active), *_laplacian_identities(active)],
+    )
+
+
+def spectral_equivalence(active: ActiveSet) -> Check:
+    """cor:spectral_equivalence: the graph's spectrum d times over, inside [0, 2] whatever the degrees."""
+    d = active.h.shape[-1]
+    spectrum = torch.linalg.eigvalsh(active.symmetric)
+    graph = symmetric(graph_laplacian(active.adjacency), active.adjacency)
+    root = active.degree.sqrt()
+    return conclude(
+        "cor:spectral_equivalence",
+        "the normalized sheaf Laplacian has the graph's spectrum, inside [0, 2] for every degree",
+        [
+            equal("eigenvalue", spectrum, torch.linalg.eigvalsh(graph).repeat_interleave(d)),
+            equal("similarity of the random walk at", root[:, None] * active.random_walk / root, active.symmetric),
+            at_most("smallest eigenvalue", -spectrum[0], 0.0),
+            at_most("largest eigenvalue", spectrum[-1], 2.0),
+        ],
+    )
+
+
+def _edge_identities(active: ActiveSet) -> list[Margin]:
+    a, b = active.adjacency.nonzero(as_tuple=True)
+    h_a, h_b, F_a, F_b = active.h[a], active.h[b], active.F[a], active.F[b]
+    moved = transport(h_b, frame_from=F_b, frame_to=F_a, eps=active.eps)
+    g_a, g_b = synchronize(F_a, h_a, active.eps), synchronize(F_b, h_b, active.eps)
+    return [
+        equal("distance over edge", (h_a - moved).square().sum(-1), (g_a - g_b).square().sum(-1)),
+        equal("inner product over edge", (h_a * moved).sum(-1), (g_a * g_b).sum(-1)),
+        equal("norm over edge", h_a.norm(dim=-1), g_a.norm(dim=-1)),
+    ]
+
+
+def _laplacian_identities(active: ActiveSet) -> list[Margin]:
+    S, d, A = synchronization(active.maps), active.h.shape[-1], active.adjacency
+    graph = graph_laplacian(A)
+    return [
+        equal("combinatorial Laplacian at", active.laplacian, S.mT @ lift(graph, d) @ S),
+        equal("random-walk Laplacian at", active.random_walk, S.mT @ lift(random_walk(graph, A), d) @ S),
+        equal("symmetric Laplacian at", active.symmetric, S.mT @ lift(symmetric(graph, A), d) @ S),
+    ]
+
+
+def _carry_basis(frames: Tensor, walk: Sequence[int], eps: float) -> Tensor:
+    """The walk's transport as a matrix: basis vectors of its last node carried back hop by hop to its first."""
+    y = torch.eye(frames.shape[-1], dtype=frames.dtype, device=frames.device)
+    for to, source in reversed(list(pairwise(walk))):
+        y = transport(y, frame_from=frames[source], frame_to=frames[to], eps=eps)
+    return y.mT

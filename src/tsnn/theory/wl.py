@@ -1,0 +1,103 @@
+"""Temporal 1-WL colors and the idealized states that refine them (prop:twl)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tsnn.sheaf.householder import frame_matrix
+from tsnn.theory.check import Check, at_most, conclude
+
+Place = tuple[int, float]  # a node at a time
+Colors = dict[Place, int]
+
+
+class TemporalGraph(NamedTuple):
+    """Events in time order; a label bundles relation and features."""
+
+    src: Sequence[int]
+    dst: Sequence[int]
+    t: Sequence[float]
+    label: Sequence[Hashable]
+
+
+class _Incidence(NamedTuple):
+    t: float
+    neighbor: int
+    mark: int  # label, and transport where there is one
+
+
+class _Interner(dict[Hashable, int]):
+    """An injective hash: equal keys, and only those, get equal numbers."""
+
+    def number(self, key: Hashable) -> int:
+        return self.setdefault(key, len(self))
+
+
+def twl(graph: TemporalGraph, attributes: Sequence[Hashable], frames: Tensor, depth: int, *, eps: float) -> Check:
+    """prop:twl: at every round, equal idealized states (which also see transports) have equal temporal-WL colors."""
+    colors = temporal_colors(graph, attributes, depth)
+    states = temporal_colors(graph, attributes, depth, frames=frames, eps=eps)
+    mixed = [mixed_classes(fine, coarse) for fine, coarse in zip(states, colors, strict=True)]
+    return conclude(
+        "prop:twl",
+        "with injective maps and full neighborhoods, nodes told apart by temporal 1-WL have different states",
+        [at_most("states of several colors in round", torch.tensor(mixed), 0.0)],
+    )
+
+
+def temporal_colors(
+    graph: TemporalGraph,
+    attributes: Sequence[Hashable],
+    depth: int,
+    *,
+    frames: Tensor | None = None,
+    eps: float = 0.0,
+    recent: int | None = None,
+) -> list[Colors]:
+    """Colors of every node at every event time and at the end, after 0 .. depth rounds.
+
+    With `frames` (n, k, d) each message carries its transport too; `recent` keeps only the latest neighbors, as
+    the practical model does and the proposition does not.
+    """
+    intern = _Interner()
+    history = _histories(graph, len(attributes), intern, frames, eps)
+    times = [*sorted(set(graph.t)), inf]
+    rounds = [{(v, s): intern.number(("start", a)) for v, a in enumerate(attributes) for s in times}]
+    for _ in range(depth):
+        rounds.append(_refine(rounds[-1], history, intern, recent))
+    return rounds
+
+
+def mixed_classes(fine: Mapping[Place, int], coarse: Mapping[Place, int]) -> int:
+    """How many classes of `fine` hold more than one color of `coarse`; 0 when it refines it."""
+    seen: dict[int, set[int]] = {}
+    for place, state in fine.items():
+        seen.setdefault(state, set()).add(coarse[place])
+    return sum(len(colors) > 1 for colors in seen.values())
+
+
+def _refine(colors: Colors, history: list[list[_Incidence]], intern: _Interner, recent: int | None) -> Colors:
+    refined = {}
+    for (v, now), own in colors.items():
+        past = [e for e in history[v] if e.t < now]
+        kept = past if recent is None else past[-recent:]
+        messages = sorted((colors[e.neighbor, e.t], e.mark, e.t) for e in kept)
+        refined[v, now] = intern.number((own, *messages))
+    return refined
+
+
+def _histories(
+    graph: TemporalGraph, num_nodes: int, intern: _Interner, frames: Tensor | None, eps: float
+) -> list[list[_Incidence]]:
+    maps = None if frames is None else frame_matrix(frames.detach().double().cpu(), eps)
+    history: list[list[_Incidence]] = [[] for _ in range(num_nodes)]
+    for u, v, t, label in zip(graph.src, graph.dst, graph.t, graph.label, strict=True):
+        for to, source in {(u, v), (v, u)}:
+            extra = b"" if maps is None else (maps[to].mT @ maps[source]).numpy().tobytes()
+            history[to].append(_Incidence(t, source, intern.number(("mark", label, extra))))
+    return history

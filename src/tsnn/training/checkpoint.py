@@ -1,0 +1,78 @@
+"""Checkpoints: all that an interrupted training run needs to go on as if nothing had happened.
+
+One safetensors file, replaced by an atomic rename, so a kill at any moment leaves either the old or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tsnn.errors import RunError
+
+
+@dataclass
+class Position:
+    """Where training stands, apart from tensors."""
+
+    config: str  # resolved TOML: a checkpoint of other settings is refused
+    data: str  # fingerprint of the stream
+    epoch: int = 0
+    row: int = 0  # next training row of this epoch
+    step: int = 0  # optimizer steps taken
+    best_metric: float = -1.0
+    best_epoch: int = -1
+    journal: int = 0
+    sums: tuple[float, ...] = ()  # running sums of this epoch's losses
+    terms: int = 0
+
+
+def write_atomically(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a safetensors file so that a reader sees either the old one or the whole new one."""
+    temporary = path.with_suffix(path.suffix + ".tmp")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, metadata)
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def save_checkpoint(
+    path: Path, position: Position, sections: dict[str, dict[str, Tensor]], optimizer: torch.optim.Optimizer
+) -> None:
+    """Sections are named groups of tensors: weights, best weights, the store."""
+    tensors = {f"{section}/{name}": value for section, group in sections.items() for name, value in group.items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer/{index}/{name}": torch.as_tensor(value) for name, value in state.items()}
+    write_atomically(path, tensors, {"position": json.dumps(asdict(position))})
+
+
+def load_checkpoint(path: Path) -> tuple[Position, dict[str, dict[str, Tensor]]]:
+    """The position and the sections; optimizer tensors stand in section `optimizer`."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            position = Position(**json.loads(file.metadata()["position"]))
+            sections: dict[str, dict[str, Tensor]] = {}
+            for key in file.keys():  # noqa: SIM118 - safe_open is not a dict
+                section, name = key.split("/", 1)
+                sections.setdefault(section, {})[name] = file.get_tensor(key)
+    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise RunError(f"{path} is not a checkpoint of this version ({error}); remove it to start again.") from None
+    return position, sections
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put saved moments back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        index, name = key.split("/")
+        state.setdefault(int(index), {})[name] = value
+    whole = optimizer.state_dict()
+    whole["state"] = state
+    optimizer.load_state_dict(whole)

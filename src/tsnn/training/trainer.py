@@ -1,0 +1,261 @@
+"""Truncated BPTT over a stream (alg:train), under any visibility.
+
+An event is scored in the chunk that writes the last row it may see: chunk [a, b) answers the queries cut in (a, b].
+Where one timestamp fills many chunks, all its events are cut at the same row; they are scored in minibatches, and the
+rows of that one chunk are run again, inside the graph, for each. So the ranking loss reaches the update networks under
+every visibility (docs/decisions/0001).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tsnn.config import Config
+from tsnn.data.negatives import TrainingNegatives
+from tsnn.data.queries import Queries
+from tsnn.data.split import Split
+from tsnn.engine.engine import commit, pick_engine, run_update, score
+from tsnn.errors import RunError, TsnnError
+from tsnn.memory.store import StateStore
+from tsnn.model.losses import Losses, chunk_losses
+from tsnn.model.tsnn import TSNN, StreamShape
+from tsnn.plan.chunk import ChunkPlan
+from tsnn.plan.planner import Planner, PlanSpec, mean_gap
+from tsnn.training.checkpoint import Position, load_checkpoint, restore_optimizer, save_checkpoint
+from tsnn.training.journal import Journal
+from tsnn.training.optim import make_optimizer, set_rate
+from tsnn.types import Visibility
+
+CHECKPOINT_SECONDS = 60.0
+Validate = Callable[[TSNN], float]
+
+
+class Progress(NamedTuple):
+    """What a progress bar shows."""
+
+    epoch: int
+    epochs: int
+    row: int
+    rows: int
+    loss: float
+    best: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The outcome of training: the model with its best weights."""
+
+    model: TSNN
+    best_metric: float
+    best_epoch: int
+    epochs: int
+
+
+def build_model(config: Config, split: Split) -> TSNN:
+    """A model for this stream, its weights drawn from the configured seed."""
+    stream = split.stream
+    gap = mean_gap(stream.t[: split.train_end])
+    shape = StreamShape(stream.msg_dim, stream.num_relations, stream.num_types, gap)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.train.seed)
+        model = TSNN(config, shape)
+    return model.to(getattr(torch, config.train.dtype))
+
+
+def make_store(model: TSNN, split: Split) -> StateStore:
+    """An empty store for the stream's nodes."""
+    config = model.config
+    return StateStore(
+        split.stream.ids.keys,
+        seed=config.train.seed,
+        stalk_dim=config.model.stalk_dim,
+        num_reflectors=config.model.num_reflectors,
+        dtype=model.dtype,
+    )
+
+
+class Trainer:
+    """Trains one model on one split; `run` can be interrupted at any moment and called again."""
+
+    def __init__(
+        self,
+        config: Config,
+        split: Split,
+        validate: Validate,
+        folder: Path | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    ) -> None:
+        self.config, self.split, self.stream = config, split, split.stream
+        self._validate, self._progress, self._every = validate, progress, checkpoint_seconds
+        self.model = build_model(config, split)
+        self.store = make_store(self.model, split)
+        self.planner = Planner(self.stream, PlanSpec.of(config, self.model.shape.mean_gap))
+        self.engine = pick_engine(config.train.engine)
+        self.optimizer = make_optimizer(self.model, config.train)
+        cuts = Visibility.parse(config.train.visibility).cuts(self.stream.t, split.segment_starts)
+        self._cuts = cuts[: split.train_end]
+        self._negatives = TrainingNegatives(split, config.train.sampler)
+        self._path = None if folder is None else folder / "checkpoint.safetensors"
+        self._journal = Journal(None if folder is None else folder / "journal.jsonl")
+        self._best: dict[str, Tensor] = {}
+        self.position = Position(config.to_toml(), self.stream.fingerprint())
+        self._total_steps = config.train.epochs * sum(
+            -(-(last - first) // config.train.chunk) for _, _, first, last in self._chunks(0)
+        )
+
+    def run(self) -> Trained:
+        """Train to the end, from the last checkpoint if there is one."""
+        self._resume()
+        while self.position.epoch < self.config.train.epochs and not self._out_of_patience():
+            self._train_epoch()
+            self._close_epoch()
+        self.model.load_state_dict(self._best)
+        self.model.eval()
+        return Trained(self.model, self.position.best_metric, self.position.best_epoch, self.position.epoch)
+
+    def _out_of_patience(self) -> bool:
+        return self.position.epoch - 1 - self.position.best_epoch >= self.config.train.patience
+
+    def _chunks(self, row: int) -> Iterator[tuple[int, int, int, int]]:
+        """(start, stop, first query, last query) of each chunk from a row on; query i scores training row i."""
+        length, end = self.config.train.chunk, self.split.train_end
+        for start in range(row, end, length):
+            stop = min(start + length, end)
+            first = 0 if start == 0 else int(np.searchsorted(self._cuts, start, side="right"))
+            yield start, stop, first, int(np.searchsorted(self._cuts, stop, side="right"))
+
+    def _queries(self, start: int, first: int, last: int) -> Queries:
+        """Training rows first..last-1 with fresh negatives, positive first."""
+        train, stream = self.config.train, self.stream
+        rng = np.random.default_rng([train.seed, self.position.epoch, start])
+        rows = np.arange(first, last)
+        negatives = self._negatives.draw(rows, self._cuts[rows], train.negatives, rng)
+        candidates = np.concatenate([stream.dst[rows, None], negatives], axis=1)
+        relation = np.zeros(len(rows), np.int64) if stream.edge_type is None else stream.edge_type[rows]
+        ptr = np.arange(len(rows) + 1, dtype=np.int64) * candidates.shape[1]
+        return Queries(self._cuts[rows], stream.src[rows], stream.t[rows], relation, ptr, candidates.ravel())
+
+    def _plans(self, row: int) -> Iterator[ChunkPlan]:
+        """Chunk plans, each made while the one before is trained on."""
+        chunks = list(self._chunks(row))
+
+        def make(chunk: tuple[int, int, int, int]) -> ChunkPlan:
+            start, stop, first, last = chunk
+            return self.planner.plan(stop, self._queries(start, first, last))
+
+        with ThreadPoolExecutor(max_workers=1) as ahead:
+            future = ahead.submit(make, chunks[0]) if chunks else None
+            for following in [*chunks[1:], None]:
+                assert future is not None
+                plan = future.result()
+                future = ahead.submit(make, following) if following is not None else None
+                yield plan
+
+    def _train_epoch(self) -> None:
+        """One pass over the training rows, from where the epoch stands."""
+        self.model.train()
+        self.planner.reset_state()
+        if self.position.row == 0:
+            self.store.reset_state()
+            self.position.sums, self.position.terms = (), 0
+        self.planner.advance(self.position.row)
+        saved = time.monotonic()
+        for plan in self._plans(self.position.row):
+            self._train_chunk(plan)
+            self.position.row = plan.update.stop
+            if self._path is not None and time.monotonic() - saved > self._every:
+                self._save()
+                saved = time.monotonic()
+
+    def _train_chunk(self, plan: ChunkPlan) -> None:
+        """Every minibatch of the chunk's queries, then its last states into the store."""
+        length = self.config.train.chunk
+        if not len(plan.score):
+            with torch.no_grad():
+                versions = run_update(self.model, self.engine, self.store, plan.update, self.stream)
+        for start in range(0, len(plan.score), length):
+            part = ChunkPlan(plan.update, plan.score.slice(start, min(start + length, len(plan.score))))
+            versions = run_update(self.model, self.engine, self.store, plan.update, self.stream)
+            self._step(self._losses(part, versions))
+        commit(self.store, plan.update, versions)
+
+    def _losses(self, plan: ChunkPlan, versions: object) -> Losses:
+        width = 1 + self.config.train.negatives
+        trainable = torch.zeros(len(plan.score.cand), dtype=torch.bool)
+        trainable[::width] = True
+        generator = torch.Generator().manual_seed(hash((self.config.train.seed, self.position.step)) % (1 << 62))
+        scored = score(self.model, versions, plan.score, self.stream, trainable, generator)  # type: ignore[arg-type]
+        return chunk_losses(
+            scored.parts.total,
+            scored.geometry.inner,
+            scored.parts.raw_residual,
+            versions.smooth,  # type: ignore[attr-defined]
+            versions.energy,  # type: ignore[attr-defined]
+            width=width,
+            temperature=self.config.train.loss.geo_temperature,
+        )
+
+    def _step(self, losses: Losses) -> None:
+        train, position = self.config.train, self.position
+        loss = losses.total(train.loss)
+        if not torch.isfinite(loss):
+            raise TsnnError(f"the loss became {loss.item()} at step {position.step}; lower train.lr.")
+        set_rate(self.optimizer, position.step, self._total_steps)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), train.clip)
+        self.optimizer.step()
+        position.step += 1
+        values = [float(x) for x in losses]
+        position.sums = tuple(a + b for a, b in zip(position.sums or (0.0,) * len(values), values, strict=True))
+        position.terms += 1
+        if self._progress is not None:
+            mean = position.sums[0] / position.terms
+            self._progress(
+                Progress(position.epoch, train.epochs, position.row, self.split.train_end, mean, position.best_metric)
+            )
+
+    def _close_epoch(self) -> None:
+        """Validate, keep the best weights, journal, checkpoint."""
+        self.model.eval()
+        metric = self._validate(self.model)
+        position = self.position
+        if metric > position.best_metric:
+            position.best_metric, position.best_epoch = metric, position.epoch
+            self._best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        means = [total / max(position.terms, 1) for total in position.sums]
+        losses = dict(zip(Losses._fields, means, strict=False))
+        self._journal.write(epoch=position.epoch, step=position.step, losses=losses, validation=metric)
+        position.epoch += 1
+        position.row = 0
+        self._save()
+
+    def _save(self) -> None:
+        if self._path is None:
+            return
+        self.position.journal = self._journal.size
+        sections = {"weights": self.model.state_dict(), "best": self._best, "store": self.store.snapshot()}
+        save_checkpoint(self._path, self.position, sections, self.optimizer)
+
+    def _resume(self) -> None:
+        if self._path is None or not self._path.exists():
+            return
+        position, sections = load_checkpoint(self._path)
+        if (position.config, position.data) != (self.position.config, self.position.data):
+            raise RunError(f"{self._path.parent} holds a run with other settings or data; choose another folder.")
+        self.position = position
+        self.model.load_state_dict(sections["weights"])
+        self._best = sections.get("best", {})
+        self.store.restore(sections["store"])
+        restore_optimizer(self.optimizer, sections.get("optimizer", {}))
+        self._journal.truncate(position.journal)

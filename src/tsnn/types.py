@@ -1,0 +1,56 @@
+"""Names shared by every part: array types and visibility, the rule of what a score may see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsnn.errors import ConfigError
+
+Float = NDArray[np.floating]
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+U64 = NDArray[np.uint64]
+Bool = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """What an event may see when it is scored.
+
+    `strict`: every event with an earlier time. `arrival`: every earlier row. `batch:N`: every row of
+    earlier batches of N, the batches counted from the start of each split segment.
+    """
+
+    kind: str
+    batch: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Visibility:
+        """Read `strict`, `arrival` or `batch:N`."""
+        if text in ("strict", "arrival"):
+            return cls(text)
+        head, _, size = text.partition(":")
+        if head == "batch" and size.isdigit() and int(size) > 0:
+            return cls("batch", int(size))
+        raise ConfigError(f"visibility {text!r} is none of strict, arrival, batch:N; for example batch:200.")
+
+    def __str__(self) -> str:
+        return f"batch:{self.batch}" if self.kind == "batch" else self.kind
+
+    def cuts(self, t: NDArray[np.generic], segment_starts: tuple[int, ...] = (0,)) -> I64:
+        """For each row, how many rows from the start of the stream its score may see.
+
+        `t` is non-decreasing. Cuts are non-decreasing and never exceed the row's own position.
+        """
+        rows = np.arange(len(t), dtype=np.int64)
+        if self.kind == "arrival":
+            return rows
+        if self.kind == "strict":
+            return np.searchsorted(t, t, side="left").astype(np.int64)
+        starts = np.asarray(segment_starts, dtype=np.int64)
+        start = starts[np.searchsorted(starts, rows, side="right") - 1]
+        return start + (rows - start) // self.batch * self.batch
