@@ -245,7 +245,7 @@ class EdgeBank:
 
     def count(self, key: tuple[int, int, int], t: float) -> int:
         """What C would hold after Expire(t), without expiring anything (D-02)."""
-        stale = sum(1 for seen, other in self.queue if other == key and t - seen >= self.window)
+        stale = sum(1 for seen, other in self.queue if other == key and t - seen > self.window)
         return self.C[key] - stale
 
     def gap(self, key: tuple[int, int, int], t: float) -> float:

@@ -31,12 +31,12 @@ class StateStore:
 
     def gather(self, nodes: I64) -> tuple[Tensor, Tensor]:
         """Copies of the stalks and frames of these nodes."""
-        index = torch.from_numpy(nodes)
+        index = torch.tensor(nodes)
         return self.h[index], self.F[index]
 
     def scatter(self, nodes: I64, h: Tensor, F: Tensor) -> None:
         """Write these nodes' states; gradients stop here (alg:train)."""
-        index = torch.from_numpy(nodes)
+        index = torch.tensor(nodes)
         self.h[index] = h.detach().to(self.h)
         self.F[index] = F.detach().to(self.F)
 

@@ -100,7 +100,7 @@ class TSNN(nn.Module):
 
     def relation_bias(self, plan: ScorePlan) -> Tensor:
         """sigma(gamma_r) b_r of each query (eq:rel_frame_bias)."""
-        r = torch.from_numpy(plan.edge_type)
+        r = torch.tensor(plan.edge_type)
         return torch.sigmoid(self.frame_bias_scale[r])[:, None, None] * self.frame_bias[r]
 
     def candidate_geometry(
@@ -130,7 +130,7 @@ class TSNN(nn.Module):
 
     def query_of_candidate(self, plan: ScorePlan) -> Tensor:
         """For each candidate the query it belongs to, (nc,)."""
-        ptr = torch.from_numpy(plan.ptr)
+        ptr = torch.tensor(plan.ptr)
         return torch.repeat_interleave(torch.arange(len(plan)), ptr[1:] - ptr[:-1])
 
     def decode(
@@ -142,14 +142,14 @@ class TSNN(nn.Module):
             plan.facts, features, gaps=self.config.model.gaps, mean_gap=self.shape.mean_gap
         )
         columns = [self.head.scalars(geometry), self._tensor(data)]
-        relation = torch.from_numpy(plan.edge_type)[query]
+        relation = torch.tensor(plan.edge_type)[query]
         if self.shape.num_relations:
             columns.append(self.relation(relation))
         if stream.node_type is not None and self.shape.num_types:
             kinds = torch.tensor(stream.node_type)
             columns += [
-                self.type_embedding(kinds[torch.from_numpy(plan.src)][query]),
-                self.type_embedding(kinds[torch.from_numpy(plan.cand)]),
+                self.type_embedding(kinds[torch.tensor(plan.src)][query]),
+                self.type_embedding(kinds[torch.tensor(plan.cand)]),
             ]
         if features.encoded_gaps:
             columns += [self._encoded(plan, "src_gap"), self._encoded(plan, "dst_gap")]
@@ -173,10 +173,10 @@ class TSNN(nn.Module):
         common = reflect(self.live(F_w), h_w, eps=eps)
         aligned = reflect(self.live(F).unsqueeze(1), common, eps=eps, transpose=True)
         code = encode_gap(self._tensor(plan.nbr_gap), self.config.model.time_dim // 2, self.time_scale)
-        relation = self.relation(torch.from_numpy(plan.nbr_type).long()) if self.shape.num_relations else None
-        present = torch.arange(plan.nbr_h.shape[1]) < torch.from_numpy(plan.nbr_len)[:, None]
+        relation = self.relation(torch.tensor(plan.nbr_type).long()) if self.shape.num_relations else None
+        present = torch.arange(plan.nbr_h.shape[1]) < torch.tensor(plan.nbr_len)[:, None]
         refined: Tensor = self.attention(h, aligned, code, relation, present, generator)
         return refined
 
     def _tensor(self, values: object) -> Tensor:
-        return torch.as_tensor(values).to(self.dtype)
+        return torch.tensor(values, dtype=self.dtype)

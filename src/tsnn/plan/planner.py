@@ -31,6 +31,7 @@ class PlanSpec:
     two_hop: bool = False
     successor: bool = False
     attention: int = 0  # neighbors of the source that the score attends to
+    buffer: int = 0  # neighbors to remember per node, where that is more than the others ask for
 
     @classmethod
     def of(cls, config: Config, mean_gap: float) -> PlanSpec:
@@ -45,14 +46,13 @@ class PlanSpec:
             two_hop=features.two_hop,
             successor=features.successor,
             attention=model.num_neighbors if model.attention else 0,
+            buffer=model.num_neighbors,
         )
 
     @property
     def ring(self) -> int:
-        """Neighbors to remember per node."""
-        common = self.cn_neighbors if self.common_neighbors or self.two_hop else 1
-        hop = kernels.TWO_HOP_CAP if self.two_hop else 1
-        return max(self.num_neighbors, self.attention, common, hop)
+        """Neighbors that the counters remember per node."""
+        return max(self.buffer, self.num_neighbors, self.attention, self.cn_neighbors)
 
 
 def mean_gap(t: NDArray[np.generic]) -> float:

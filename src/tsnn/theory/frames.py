@@ -5,6 +5,8 @@ Frames are batched over nodes: F (m, k, d).
 
 from __future__ import annotations
 
+from math import sqrt
+
 import torch
 from torch import Tensor
 
@@ -70,7 +72,7 @@ def lipschitz_bound(before: Tensor, after: Tensor, *, eps: float, tau: float | N
     smallest = torch.minimum(row_norms(before), row_norms(after)).amin(-1).clamp(min=eps)
     threshold = smallest if tau is None else torch.full_like(smallest, tau)
     change: Tensor = torch.linalg.matrix_norm(after.double() - before.double())
-    return 8.0 * before.shape[-2] ** 0.5 / threshold * change
+    return 8.0 * sqrt(before.shape[-2]) / threshold * change
 
 
 def operating_regime(F: Tensor, *, tau: float) -> Check:

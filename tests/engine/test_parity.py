@@ -1,0 +1,163 @@
+"""The law: engines equal the oracle, in values and gradients, for every switch and visibility (alg:tsnn, alg:train)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.engine.streams import config_of, every_row, oracle_config, oracle_events, oracle_queries, tricky_stream
+from tests.reference import naive
+from tsnn.config import Config
+from tsnn.data.events import EventStream
+from tsnn.engine.engine import commit, pick_engine, run_update, score
+from tsnn.memory.frames import initial_frames
+from tsnn.memory.store import StateStore
+from tsnn.model.losses import chunk_losses
+from tsnn.model.tsnn import TSNN, StreamShape
+from tsnn.plan.facts import FACTS, QUERY_FACTS
+from tsnn.plan.planner import Planner, PlanSpec, mean_gap
+
+CHUNK = 13
+CANDIDATES = 3
+
+SWITCHES = {
+    "default": {},
+    "no transport": {"model__transport": False},
+    "fixed frames": {"model__frame_update": False},
+    "no carry-over": {"model__carry_over": False},
+    "no diffusion": {"model__diffusion_steps": 0},
+    "three rounds": {"model__diffusion_steps": 3},
+    "capped step": {"model__step_size": 5.0},
+    "no residual": {"model__residual": False},
+    "no edgebank": {"model__edgebank": False},
+    "window": {"model__edgebank_window": 3.0},
+    "attention": {"model__attention": True},
+    "raw inputs": {"model__scalars": "raw", "model__gaps": "raw"},
+    "encoded gaps": {"features__encoded_gaps": True},
+    "difference": {"features__transported_difference": True},
+    "difference without transport": {"features__transported_difference": True, "model__transport": False},
+    "bare features": {
+        f"features__{name}": False for name in ("pairs", "common_neighbors", "two_hop", "successor", "edgebank_recency")
+    },
+    "one reflector": {"model__num_reflectors": 1},
+    "short memory": {"model__num_neighbors": 1, "features__cn_neighbors": 2},
+}
+STREAMS = {"plain": {"msg": False}, "typed": {"relations": True, "types": True}}
+CASES = (
+    [(name, "plain", "arrival") for name in SWITCHES]
+    + [(name, "typed", "strict") for name in SWITCHES]
+    + [("default", "typed", "batch:5"), ("no relation bias", "typed", "arrival"), ("attention", "plain", "batch:5")]
+)
+SWITCHES["no relation bias"] = {"model__relation_bias": False}
+
+
+class Pair:
+    """The package and the oracle with the same weights on the same stream."""
+
+    def __init__(self, config: Config, stream: EventStream, engine: str, seed: int = 3) -> None:
+        gap = mean_gap(stream.t)
+        self.config, self.stream, self.engine = config, stream, pick_engine(engine)
+        torch.manual_seed(seed)
+        shape = StreamShape(stream.msg_dim, stream.num_relations, stream.num_types, gap)
+        self.model = TSNN(config, shape).to(getattr(torch, config.train.dtype))
+        with torch.no_grad():  # away from the special values of initialization
+            for parameter in self.model.parameters():
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        m = config.model
+        self.store = StateStore(
+            stream.ids.keys, seed=seed, stalk_dim=m.stalk_dim, num_reflectors=m.num_reflectors, dtype=self.model.dtype
+        )
+        self.planner = Planner(stream, PlanSpec.of(config, gap))
+        self.frames0 = initial_frames(seed, stream.ids.keys, m.num_reflectors, m.stalk_dim)
+        self.gap, self.oracle_state = gap, None
+
+    def package_chunk(self, queries):
+        plan = self.planner.plan(min(self.planner.position + CHUNK, self.stream.num_events), queries)
+        self.model.zero_grad()
+        versions = run_update(self.model, self.engine, self.store, plan.update, self.stream)
+        trainable = torch.arange(len(plan.score.cand)) % CANDIDATES == 0
+        scored = score(self.model, versions, plan.score, self.stream, trainable)
+        losses = chunk_losses(
+            scored.parts.total, scored.geometry.inner, scored.parts.raw_residual, versions.smooth, versions.energy,
+            width=CANDIDATES, temperature=self.config.train.loss.geo_temperature,
+        )  # fmt: skip
+        loss = losses.total(self.config.train.loss)
+        loss.backward()
+        commit(self.store, plan.update, versions)
+        gradients = {
+            name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in self.model.named_parameters()
+        }
+        return plan, scored, loss, gradients
+
+    def oracle_chunk(self, queries, start, stop):
+        params = {n: p.detach().double().clone().requires_grad_() for n, p in self.model.named_parameters()}
+        config = oracle_config(self.config)
+        result = naive.run(
+            config, params, oracle_events(self.stream), self.frames0, self.gap, queries, start, stop, self.oracle_state
+        )
+        self.oracle_state = result.state
+        loss = result.loss(config)
+        loss.backward()
+        return result, loss, {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in params.items()}
+
+
+def chunks(queries, stream):
+    """(start, stop, first, last): queries cut in (start, stop], the first chunk also at its start."""
+    for start in range(0, stream.num_events, CHUNK):
+        stop = min(start + CHUNK, stream.num_events)
+        first = 0 if start == 0 else int(np.searchsorted(queries.cut, start, side="right"))
+        yield start, stop, first, int(np.searchsorted(queries.cut, stop, side="right"))
+
+
+def assert_close(ours, theirs, tolerance, what):
+    ours, theirs = torch.as_tensor(ours).double(), torch.as_tensor(theirs).double()
+    scale = max(1.0, float(theirs.abs().max())) if theirs.numel() else 1.0
+    worst = float((ours - theirs).abs().max()) if theirs.numel() else 0.0
+    assert worst <= tolerance * scale, f"{what}: off by {worst:.2e} on a scale of {scale:.2e}"
+
+
+def check_parity(config: Config, stream: EventStream, visibility: str, engine: str, tolerance: float) -> None:
+    queries = every_row(stream, visibility, CANDIDATES)
+    pair = Pair(config, stream, engine)
+    for start, stop, first, last in chunks(queries, stream):
+        plan, scored, loss, gradients = pair.package_chunk(queries.slice(first, last))
+        result, oracle_loss, oracle_gradients = pair.oracle_chunk(oracle_queries(queries, first, last), start, stop)
+        check_facts(plan.score, result, config)
+        assert_close(scored.parts.total.detach(), torch.cat(result.scores).detach(), tolerance, "scores")
+        assert_close(loss.detach(), oracle_loss.detach(), tolerance, "loss")
+        for name, gradient in oracle_gradients.items():
+            assert_close(gradients[name], gradient, tolerance, f"gradient of {name}")
+    for node in range(stream.num_nodes):
+        assert_close(pair.store.h[node], pair.oracle_state.h[node].detach(), tolerance, f"stalk of {node}")
+        assert_close(pair.store.F[node], pair.oracle_state.F[node].detach(), tolerance, f"frame of {node}")
+
+
+def check_facts(plan, result, config: Config) -> None:
+    skipped = set()
+    for block, prefix in (("common_neighbors", "cn_"), ("two_hop", "two_hop"), ("successor", "succ_")):
+        if not getattr(config.features, block):
+            skipped |= {name for name in FACTS if name.startswith(prefix)}
+    rows = [facts for query in result.facts for facts in query]
+    for column, name in enumerate(FACTS):
+        if name not in skipped:
+            np.testing.assert_allclose(
+                plan.facts[:, column], [row[name] for row in rows], rtol=1e-12, atol=1e-12, err_msg=name
+            )
+    for column, name in enumerate(QUERY_FACTS):
+        theirs = [facts[name] for facts in result.query_facts]
+        np.testing.assert_allclose(plan.query_facts[:, column], theirs, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize(("switch", "kind", "visibility"), CASES)
+def test_reference_equals_oracle(switch: str, kind: str, visibility: str) -> None:
+    check_parity(config_of(**SWITCHES[switch]), tricky_stream(**STREAMS[kind]), visibility, "reference", 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_reference_equals_oracle_on_other_streams(seed: int) -> None:
+    check_parity(config_of(), tricky_stream(seed + 10, relations=True), "strict", "reference", 1e-9)
+
+
+def test_float32_stays_close() -> None:
+    check_parity(config_of(train__dtype="float32"), tricky_stream(msg=True), "arrival", "reference", 1e-4)
