@@ -94,7 +94,7 @@ def _event_features(path: Path, idx: I64) -> NDArray[np.float32] | None:
     except (ValueError, OSError, EOFError):
         raise InputError(f"{path} is not a numpy array of numbers; fetch it again or remove it.") from None
     if table.ndim != 2 or idx.min() < 0 or idx.max() >= len(table):
-        raise InputError(f"{path} has shape {table.shape}, but events refer to row {idx.max()}; fetch both files again.")
+        raise InputError(f"{path} has shape {table.shape}, but the events need row {idx.max()}; fetch both again.")
     return np.asarray(table[idx], dtype=np.float32)
 
 
@@ -105,11 +105,12 @@ def split_dgb(stream: EventStream) -> Split:
     """
     src, dst = file_ids(stream)
     val_time, test_time = quantile_times(stream)
-    late = stream.t > val_time
+    t = stream.t.astype(np.float64)
+    late = t > val_time
     held_out = _held_out(src, dst, late)
     train = ~late & ~np.isin(src, held_out) & ~np.isin(dst, held_out)
     train_end = int(train.sum())
-    val_end = train_end + int((late & (stream.t <= test_time)).sum())
+    val_end = train_end + int((late & (t <= test_time)).sum())
     kept = stream.take(train | late)
     if not 0 < train_end < val_end < kept.num_events:
         raise InputError(f"{stream.name} leaves a segment of the DGB split empty; use split_by_time instead.")

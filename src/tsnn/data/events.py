@@ -252,7 +252,7 @@ class EventStream:
         for label, values in columns.items():
             if values is not None:
                 digest.update(f"{label}:{values.dtype.str}:{values.shape};".encode())
-                digest.update(memoryview(np.ascontiguousarray(values)).cast("B") if values.size else b"")
+                digest.update(np.ascontiguousarray(values).view(np.uint8).data if values.size else b"")
         return digest.hexdigest()[:16]
 
 
@@ -294,7 +294,8 @@ def make_stream(
 
 
 def _in_order(stream: EventStream, sort: bool) -> EventStream:
-    backward = np.flatnonzero(stream.t[1:] < stream.t[:-1])
+    t: NDArray[Any] = stream.t
+    backward = np.flatnonzero(t[1:] < t[:-1])
     if not len(backward):
         return stream
     if not sort:
@@ -410,7 +411,7 @@ def _check_features(msg: Any, num_events: int) -> NDArray[np.float32] | None:
     try:
         features = np.array(_column(msg) if hasattr(msg, "detach") else msg, dtype=np.float32)
     except (TypeError, ValueError):
-        raise InputError("msg is ragged or not numeric; give every event the same number of numeric features.") from None
+        raise InputError("msg is ragged or not numeric; give every event the same number of numbers.") from None
     features = features[:, None] if features.ndim == 1 else features
     if features.ndim != 2 or len(features) != num_events:
         raise InputError(f"msg has shape {features.shape}; give it {num_events} rows, one for each event.")

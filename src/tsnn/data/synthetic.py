@@ -5,20 +5,19 @@ A source picks its destination with probability proportional to
 
     exp(sharpness * cos(role of source - role of destination) + affinity * [same community]),
 
-leaving out itself and its last few partners, so that a pair hardly ever repeats. After the event both endpoints move on:
+leaving out itself and its last few partners, so that a pair hardly ever repeats. After the event both ends move on:
 
 - with probability `switch` they *take over a fresh role*, drawn uniformly, which only the event's message tells:
   msg = [1, cos, sin] plus a little noise;
 - otherwise each role *turns* by a fixed angle, and msg = [0, 0, 0] plus noise.
 
-Between two events a role drifts with the number of meetings, not with the clock. What the next choice depends on thus sits
-in messages of the past, seen by two nodes separately, and has to be carried: a state that a switch overwrites and any
-other event turns predicts it. Counts of pairs, recency, common neighbors, two-hop paths and successors never read a past
-message; the communities are what they can find, which is worth a few points. (Partners take over the *same*
-role, but a source does not go back to its recent partners, and the next event of either breaks the tie.)
+What the next choice depends on thus sits in past messages of two nodes that met separately, and has to be carried: a
+state that a switch overwrites and every other event turns predicts it. Counts of pairs, recency, common neighbors,
+two-hop paths and successors never read a past message; all they can find is the communities. (Partners take over the
+*same* role, but nobody goes back to a recent partner, and the next event of either breaks the tie.)
 
-`true_scores` gives log p(candidate) / p(uniform) from the generator's own roles. Ranked by this likelihood ratio, no scorer can
-do better in expectation against uniformly drawn negatives; `best_possible` reports its AP and AUC.
+`true_scores` gives log(p(candidate) / uniform) from the generator's own roles. Ranked by this likelihood ratio, no
+scorer does better in expectation against uniformly drawn negatives; `best_possible` reports its AP and AUC.
 """
 
 from __future__ import annotations
@@ -52,6 +51,7 @@ class RolesSpec:
     affinity: float = 1.0
     switch: float = 0.6
     turn: float = 0.4
+    loudness: float = 1.0
     noise: float = 0.1
     cooldown: int = 10
     mean_gap: float = 30.0
@@ -125,7 +125,8 @@ def true_scores(spec: RolesSpec, rows: I64, candidates: I64) -> F64:
             scores[at] = log_prob[candidates[at]]
 
     _simulate(spec, record)
-    return scores + np.log(spec.nodes)
+    scores += np.log(spec.nodes)
+    return scores
 
 
 def best_possible(spec: RolesSpec | None = None, split: Split | None = None) -> dict[str, float]:
@@ -185,7 +186,7 @@ def _draws(spec: RolesSpec, rng: np.random.Generator) -> _Draws:
     switch = rng.random(spec.events) < spec.switch
     angle = rng.uniform(0, 2 * np.pi, spec.events)
     told: NDArray[np.float64] = switch[:, None] * np.stack([np.ones(spec.events), np.cos(angle), np.sin(angle)], axis=1)
-    msg = told + spec.noise * rng.standard_normal(told.shape)
+    msg = spec.loudness * told + spec.noise * rng.standard_normal(told.shape)
     gaps = rng.exponential(spec.mean_gap, spec.events)
     t = np.floor(np.cumsum(gaps)).astype(np.int64)  # whole seconds: a few ties
     return _Draws(source, uniform, np.where(switch, angle, np.nan), msg, t)

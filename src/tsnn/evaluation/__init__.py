@@ -1,0 +1,1 @@
+"""Metrics, protocols and baselines: every figure, with the card it holds under."""

@@ -2,51 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsnn.data.events import EventStream
 from tsnn.data.queries import Queries
+from tsnn.evaluation.scorer import Asked
 from tsnn.types import F64, I64
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """One query per row, the row's own destination first, then its negatives; made slice by slice.
+    """One query per row, the row's own destination first, then its negatives.
 
-    `negatives(a, b)` gives those of rows[a:b] as (bounds, nodes), so no more than a block of them need exist at once.
+    Candidates are put together slice by slice, so a large set of negatives is never copied as a whole.
     """
 
     stream: EventStream
     rows: I64
     cut: I64
-    ptr: I64
-    negatives: Callable[[int, int], tuple[I64, I64]]
+    bounds: I64  # negatives of row i are nodes[bounds[i]:bounds[i+1]]
+    nodes: NDArray[np.integer]
+
+    @property
+    def ptr(self) -> I64:
+        """Bounds of each query's candidates."""
+        return _with_positives(self.bounds)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def slice(self, start: int, stop: int) -> Queries:
         """Queries start .. stop-1."""
-        rows = self.rows[start:stop]
-        bounds, nodes = self.negatives(start, stop)
-        ptr = self.ptr[start : stop + 1] - self.ptr[start]
-        cand = np.empty(int(ptr[-1]), dtype=np.int64)
-        is_negative = np.ones(len(cand), dtype=np.bool_)
-        is_negative[ptr[:-1]] = False
-        cand[ptr[:-1]] = self.stream.dst[rows]
-        cand[is_negative] = nodes[bounds[0] : bounds[-1]]
-        return Queries(
-            self.cut[start:stop], self.stream.src[rows], times(self.stream, rows), relations(self.stream, rows), ptr, cand
+        rows, bounds = self.rows[start:stop], self.bounds[start : stop + 1]
+        cand = np.insert(
+            self.nodes[bounds[0] : bounds[-1]].astype(np.int64), bounds[:-1] - bounds[0], self.stream.dst[rows]
         )
+        stream = self.stream
+        return Queries(self.cut[start:stop], stream.src[rows], times(stream, rows), relations(stream, rows), _with_positives(bounds), cand)
 
 
-def ranking(stream: EventStream, rows: I64, cut: I64, bounds: I64, nodes: I64) -> Ranking:
-    """Rows with negatives in CSR form."""
-    ptr = bounds - bounds[0] + np.arange(len(rows) + 1)
-    return Ranking(stream, rows, cut, ptr, lambda a, b: (bounds[a : b + 1], nodes))
+def _with_positives(bounds: I64) -> I64:
+    ptr: I64 = bounds - bounds[0] + np.arange(len(bounds))
+    return ptr
+
+
+class Chain:
+    """Sets of queries one after the other, each cut no earlier than those before it."""
+
+    def __init__(self, parts: Sequence[Asked]) -> None:
+        self.parts = parts
+        self.starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+        sizes = np.concatenate([np.diff(part.ptr) for part in parts])
+        self.cut: I64 = np.concatenate([part.cut for part in parts])
+        self.ptr: I64 = np.concatenate([[0], np.cumsum(sizes)])
+
+    def __len__(self) -> int:
+        return len(self.cut)
+
+    def slice(self, start: int, stop: int) -> Queries:
+        """Queries start .. stop-1."""
+        pieces = [
+            part.slice(max(start - first, 0), min(stop - first, len(part)))
+            for part, first in zip(self.parts, self.starts, strict=False)
+            if start < first + len(part) and stop > first
+        ]
+        if not pieces:
+            return self.parts[0].slice(0, 0)
+        return pieces[0] if len(pieces) == 1 else concatenate(pieces)
+
+    def split(self, per_query: F64) -> list[F64]:
+        """One value per query, back to the sets."""
+        return np.split(per_query, self.starts[1:-1])
+
+
+def concatenate(sets: Sequence[Queries]) -> Queries:
+    """Sets one after the other."""
+    sizes = np.concatenate([np.diff(q.ptr) for q in sets])
+    return Queries(
+        cut=np.concatenate([q.cut for q in sets]),
+        src=np.concatenate([q.src for q in sets]),
+        t=np.concatenate([q.t for q in sets]),
+        edge_type=np.concatenate([q.edge_type for q in sets]),
+        ptr=np.concatenate([[0], np.cumsum(sizes)]),
+        cand=np.concatenate([q.cand for q in sets]),
+    )
 
 
 def pairs(stream: EventStream, rows: I64, cut: I64, src: I64, dst: I64) -> Queries:
@@ -82,17 +125,10 @@ class Merged:
 
 def merge(sets: Sequence[Queries]) -> Merged:
     """All sets in one replay. Ties of cut keep the order of the sets."""
-    cut = np.concatenate([q.cut for q in sets])
-    order = np.argsort(cut, kind="stable")
-    sizes = np.concatenate([np.diff(q.ptr) for q in sets])
-    starts = np.cumsum(sizes) - sizes
-    ptr = np.concatenate([[0], np.cumsum(sizes[order])])
-    place = np.repeat(starts[order] - ptr[:-1], sizes[order]) + np.arange(ptr[-1])
-
-    def column(name: str) -> I64:
-        return np.concatenate([getattr(q, name) for q in sets])[order]
-
-    cand = np.concatenate([q.cand for q in sets])[place]
-    t = np.concatenate([q.t for q in sets])[order]
-    queries = Queries(cut[order], column("src"), t, column("edge_type"), ptr, cand)
+    flat = concatenate(sets)
+    order = np.argsort(flat.cut, kind="stable")
+    sizes = np.diff(flat.ptr)[order]
+    ptr = np.concatenate([[0], np.cumsum(sizes)])
+    place = np.repeat(flat.ptr[order] - ptr[:-1], sizes) + np.arange(ptr[-1])
+    queries = Queries(flat.cut[order], flat.src[order], flat.t[order], flat.edge_type[order], ptr, flat.cand[place])
     return Merged(queries, place, np.concatenate([[0], np.cumsum([len(q.cand) for q in sets])]))

@@ -48,11 +48,12 @@ def quantile_of_sorted(t: NDArray[np.generic], n: I64, q: float) -> F64:
     weight = at - low
     a, b = t[low].astype(np.float64), t[high].astype(np.float64)
     # numpy interpolates from the nearer end
-    return np.where(weight < 0.5, a + (b - a) * weight, b - (b - a) * (1 - weight))
+    result: F64 = np.where(weight < 0.5, a + (b - a) * weight, b - (b - a) * (1 - weight))
+    return result
 
 
 def mean_repeat_gap(stream: EventStream) -> F64:
-    """For n = 0 .. num_events, the mean over all pairs among the first n rows of their mean gap; a single event's is 0."""
+    """For n = 0 .. num_events: the mean gap of each pair among the first n rows (0 for a single event), over all pairs."""
     t = stream.t.astype(np.float64)
     pair = stream.src * stream.num_nodes + stream.dst
     order = np.argsort(pair, kind="stable")
@@ -152,4 +153,5 @@ class EdgeBank(_Heuristic):
 
 
 def _fact(plan: ChunkPlan, name: str) -> F64:
-    return plan.score.facts[:, COLUMN[name]]
+    column: F64 = plan.score.facts[:, COLUMN[name]]
+    return column

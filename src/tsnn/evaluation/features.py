@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tsnn.config import FeatureConfig
 from tsnn.data.events import EventStream
+from tsnn.data.negatives import NegativePool, draw_training_negatives
 from tsnn.data.split import Split
 from tsnn.errors import RunError
 from tsnn.evaluation.asking import pairs
@@ -59,20 +60,18 @@ class Features:
         self._mean_gap = mean_gap(stream.t[: split.train_end])
         self.spec = _spec(self.config, self._mean_gap)
         cuts = visibility.cuts(stream.t, split.segment_starts)
-        rng = np.random.default_rng(options.seed)
         train, val = np.arange(split.train_end), np.arange(split.train_end, split.val_end)
+        draw = _Negatives(stream, cuts, options.seed)
         pos = self._features(stream, train, cuts, stream.dst[train])
-        neg = self._features(stream, train, cuts, random_destinations(stream, train, split.train_end, rng))
+        neg = self._features(stream, train, cuts, draw(train, split.train_end))
         self._standardize(np.concatenate([pos, neg]))
         val_pos = self._tensor(self._features(stream, val, cuts, stream.dst[val]))
-        val_neg = self._tensor(
-            self._features(stream, val, cuts, random_destinations(stream, val, split.val_end, rng))
-        )
+        val_neg = self._tensor(self._features(stream, val, cuts, draw(val, split.val_end)))
         best = _Best(options.patience)
         net, optimizer, shuffle = _network(len(feature_names(self.config)), options)
         for epoch in range(options.epochs):
             if epoch:
-                neg = self._features(stream, train, cuts, random_destinations(stream, train, split.train_end, rng))
+                neg = self._features(stream, train, cuts, draw(train, split.train_end))
             _epoch(net, optimizer, self._tensor(pos), self._tensor(neg), options.batch, shuffle)
             ap = mean_over_batches(average_precision, _logits(net, val_pos), _logits(net, val_neg))
             if best.is_over(ap, net):
@@ -110,6 +109,18 @@ class Features:
         return torch.from_numpy(((matrix - self._shift) / self._scale).astype(np.float32))
 
 
+class _Negatives:
+    """One random negative per row, among the destinations up to a row."""
+
+    def __init__(self, stream: EventStream, cuts: I64, seed: int) -> None:
+        self.stream, self.cuts = stream, cuts
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self, rows: I64, stop: int) -> I64:
+        pool = NegativePool.build(self.stream, stop)
+        return draw_training_negatives(self.stream, self.cuts[rows], rows, 1, "random", self.rng, pool)[:, 0]
+
+
 class _Best:
     """Keeps the best network and says when to stop."""
 
@@ -124,19 +135,6 @@ class _Best:
             self.net = copy.deepcopy(net)
         self.history.append(ap)
         return len(self.history) - 1 - int(np.argmax(self.history)) >= self.patience
-
-
-def random_destinations(stream: EventStream, rows: I64, stop: int, rng: np.random.Generator) -> I64:
-    """One destination per row, uniform among those of rows [0, stop) of the type that the row's own has."""
-    pool = np.unique(stream.dst[:stop])
-    if stream.node_type is None:
-        return pool[rng.integers(0, len(pool), len(rows))]
-    wanted = stream.node_type[stream.dst[rows]]
-    drawn = np.empty(len(rows), dtype=np.int64)
-    for kind in np.unique(wanted):
-        here, same = wanted == kind, pool[stream.node_type[pool] == kind]
-        drawn[here] = same[rng.integers(0, len(same), int(here.sum()))]
-    return drawn
 
 
 def _spec(config: FeatureConfig, gap: float) -> PlanSpec:
@@ -167,7 +165,7 @@ def _epoch(
     net: nn.Sequential, optimizer: torch.optim.Optimizer, pos: Tensor, neg: Tensor, batch: int, shuffle: torch.Generator
 ) -> None:
     order = torch.randperm(len(pos), generator=shuffle)
-    for rows in order.split(batch):
+    for rows in torch.split(order, batch):
         logits = net(torch.cat([pos[rows], neg[rows]])).squeeze(1)
         labels = torch.zeros_like(logits)
         labels[: len(rows)] = 1

@@ -37,7 +37,7 @@ def mean_over_batches(metric: Metric, pos: ArrayLike, neg: ArrayLike, batch: int
     """Unweighted mean of a metric over consecutive batches of paired positives and negatives (DGB)."""
     p, n = _scores(pos, "positive"), _scores(neg, "negative")
     if len(p) != len(n):
-        raise InputError(f"batches pair {len(p)} positives with {len(n)} negatives; give one negative to each positive.")
+        raise InputError(f"{len(p)} positives stand against {len(n)} negatives; give one negative to each.")
     return float(np.mean([metric(p[i : i + batch], n[i : i + batch]) for i in range(0, len(p), batch)]))
 
 
@@ -84,7 +84,8 @@ class Evaluator:
         missing = {"y_pred_pos", "y_pred_neg"} - input_dict.keys()
         if missing:
             raise InputError(f"the evaluator's dictionary lacks {' and '.join(sorted(missing))}; add them.")
-        unknown = [m for m in input_dict.get("eval_metric", ["mrr"]) if m not in ("mrr", "hits@", f"hits@{self.k_value}")]
+        known = ("mrr", "hits@", f"hits@{self.k_value}")
+        unknown = [name for name in input_dict.get("eval_metric", []) if name not in known]
         if unknown:
             raise InputError(f"eval_metric {unknown[0]!r} is unknown; use 'mrr' or 'hits@'.")
         pos = _scores(np.ravel(_numpy(input_dict["y_pred_pos"])), "positive")

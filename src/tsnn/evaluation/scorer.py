@@ -168,6 +168,6 @@ def _checked(scorer: Scorer, block: Block, versions: Any) -> F64:
     scores = np.asarray(scorer.score(block, versions), dtype=np.float64)
     if scores.shape != block.score.cand.shape:
         raise InputError(
-            f"scorer {scorer.name} returned shape {scores.shape} for {len(block.score.cand)} candidates; return one each."
+            f"scorer {scorer.name} returned shape {scores.shape} for {len(block.score.cand)} candidates; give one each."
         )
     return scores

@@ -68,7 +68,7 @@ class Planner:
     def __init__(self, stream: EventStream, spec: PlanSpec) -> None:
         self.stream, self.spec = stream, spec
         # Times relative to the first row: int64 nanoseconds keep their precision as float64 (D-10).
-        self._origin = stream.t[0] if stream.num_events else 0
+        self.origin = stream.t[0] if stream.num_events else 0
         self._t = self._clock(stream.t)
         self._rel = np.zeros(stream.num_events, np.int64) if stream.edge_type is None else stream.edge_type
         self._options = Options(
@@ -122,7 +122,7 @@ class Planner:
             raise InputError(f"the stream stands at row {self.position} of {self.stream.num_events}; cannot go to {stop}.")
 
     def _clock(self, t: NDArray[np.generic]) -> F64:
-        return np.ascontiguousarray(t - self._origin, dtype=np.float64)
+        return np.ascontiguousarray(t - self.origin, dtype=np.float64)
 
     def _allocate(self, n: int, queries: Queries) -> tuple[UpdateOut, ScoreOut, I32, I32]:
         spec, nq, nc = self.spec, len(queries), len(queries.cand)

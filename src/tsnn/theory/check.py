@@ -48,13 +48,14 @@ def at_most(
 ) -> Margin:
     """value <= bound, elementwise after broadcasting."""
     left, right = _double(value), _double(bound)
-    return _margin(where, right - left, relative * (1.0 + _largest(right)), exact=False)
+    return _margin(where, right - left, relative * (1.0 + right.abs()), exact=False)
 
 
 def equal(where: str, value: Tensor, expected: Tensor, *, relative: float = RELATIVE_TOLERANCE) -> Margin:
     """value == expected, elementwise after broadcasting, up to rounding."""
     left, right = _double(value), _double(expected)
-    return _margin(where, -(left - right).abs(), relative * (1.0 + _largest(right)), exact=True)
+    scale = right.abs().max() if right.numel() else right.sum()
+    return _margin(where, -(left - right).abs(), relative * (1.0 + scale), exact=True)
 
 
 def conclude(label: str, claim: str, margins: Sequence[Margin]) -> Check:
@@ -63,11 +64,13 @@ def conclude(label: str, claim: str, margins: Sequence[Margin]) -> Check:
     return Check(label, claim, worst.slack, worst.tolerance, all(m.passed for m in margins), worst.where)
 
 
-def _margin(where: str, room: Tensor, tolerance: float, *, exact: bool) -> Margin:
+def _margin(where: str, room: Tensor, tolerance: Tensor, *, exact: bool) -> Margin:
     if room.numel() == 0:
-        return Margin(where, tolerance, tolerance, exact)
-    place = int(room.argmin())
-    return Margin(f"{where}{_index(place, room.shape)}", float(room.flatten()[place]) + tolerance, tolerance, exact)
+        return Margin(where, 0.0, 0.0, exact)
+    slack = room + tolerance
+    place = int(slack.argmin())
+    worst, allowed = (float(x.expand_as(slack).flatten()[place]) for x in (slack, tolerance))
+    return Margin(f"{where}{_index(place, slack.shape)}", worst, allowed, exact)
 
 
 def _index(place: int, shape: torch.Size) -> str:
@@ -77,8 +80,3 @@ def _index(place: int, shape: torch.Size) -> str:
 
 def _double(value: Tensor | float) -> Tensor:
     return torch.as_tensor(value).detach().to("cpu", torch.float64)
-
-
-def _largest(values: Tensor) -> float:
-    finite = values[values.isfinite()]
-    return float(finite.abs().max()) if finite.numel() else 0.0

@@ -80,7 +80,7 @@ def operating_regime(F: Tensor, *, tau: float) -> Check:
     return conclude(
         "rem:houshlip",
         f"every reflector is at least tau_H = {tau:g} long",
-        [at_most("reflector [node, row]", tau, row_norms(F))],
+        [at_most("reflector", tau, row_norms(F))],
     )
 
 

@@ -27,8 +27,8 @@ def flat_transport(F: Tensor, walk: Sequence[int], *, eps: float) -> Check:
         "lem:flat_transport",
         "transport along a walk depends on its ends alone, and around a cycle it is the identity",
         [
-            equal("end of the walk at [row, column]", there, maps[walk[0]].mT @ maps[walk[-1]]),
-            equal("cycle at [row, column]", around, eye),
+            equal("end of the walk at", there, maps[walk[0]].mT @ maps[walk[-1]]),
+            equal("cycle at", around, eye),
         ],
     )
 

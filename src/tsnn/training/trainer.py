@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from tsnn.config import Config
-from tsnn.data.negatives import TrainingNegatives
+from tsnn.data.negatives import NegativePool, draw_training_negatives
 from tsnn.data.queries import Queries
 from tsnn.data.split import Split
 from tsnn.engine.engine import commit, pick_engine, run_update, score
@@ -104,7 +104,7 @@ class Trainer:
         self.optimizer = make_optimizer(self.model, config.train)
         cuts = Visibility.parse(config.train.visibility).cuts(self.stream.t, split.segment_starts)
         self._cuts = cuts[: split.train_end]
-        self._negatives = TrainingNegatives(split, config.train.sampler)
+        self._pool = NegativePool.build(self.stream, split.train_end)
         self._path = None if folder is None else folder / "checkpoint.safetensors"
         self._journal = Journal(None if folder is None else folder / "journal.jsonl")
         self._best: dict[str, Tensor] = {}
@@ -139,7 +139,9 @@ class Trainer:
         train, stream = self.config.train, self.stream
         rng = np.random.default_rng([train.seed, self.position.epoch, start])
         rows = np.arange(first, last)
-        negatives = self._negatives.draw(rows, self._cuts[rows], train.negatives, rng)
+        negatives = draw_training_negatives(
+            stream, self._cuts[rows], rows, train.negatives, train.sampler, rng, self._pool
+        )
         candidates = np.concatenate([stream.dst[rows, None], negatives], axis=1)
         relation = np.zeros(len(rows), np.int64) if stream.edge_type is None else stream.edge_type[rows]
         ptr = np.arange(len(rows) + 1, dtype=np.int64) * candidates.shape[1]
@@ -216,7 +218,7 @@ class Trainer:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), train.clip)
         self.optimizer.step()
         position.step += 1
-        values = [float(x) for x in losses]
+        values = [x.item() for x in losses]
         position.sums = tuple(a + b for a, b in zip(position.sums or (0.0,) * len(values), values, strict=True))
         position.terms += 1
         if self._progress is not None:

@@ -1,0 +1,30 @@
+"""tsnn demo"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tsnn.cli.train import train
+from tsnn.training.run import METRICS, Run
+from tsnn.cli.display import console, print_figures, print_json
+
+DEMO_DATA = "synthetic:roles"
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("runs/demo"),
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """The main job on an embedded synthetic stream: train, evaluate under `strict`, compare with the baselines."""
+    if not (out / METRICS).exists():
+        train(DEMO_DATA, out, json=json)
+        return
+    run = Run.load(out)
+    if json:
+        print_json(run.metrics)
+        return
+    console.print(f"{out} already holds the demo's run; remove it to train again.")
+    print_figures([run.metrics, *run.metrics["baselines"]])

@@ -1,0 +1,44 @@
+"""tsnn train"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tsnn.cli.display import console, print_figures, print_json, training_bar
+from tsnn.config import Config, parse_override
+from tsnn.data.catalog import load
+from tsnn.training.train import train as train_run
+
+
+def train(
+    data: Annotated[str, typer.Argument(help="dgb:NAME, tgb:NAME, synthetic:roles, or the path of a CSV or Parquet table.")],
+    out: Annotated[Path, typer.Option(help="Folder for the run; an interrupted run in it goes on.")],
+    config: Annotated[Path | None, typer.Option(help="TOML file with the settings to change.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be given several times.")] = None,
+    src: Annotated[str | None, typer.Option(help="Column of a table that holds the source.")] = None,
+    dst: Annotated[str | None, typer.Option(help="Column that holds the destination.")] = None,
+    t: Annotated[str | None, typer.Option(help="Column that holds the time.")] = None,
+    msg: Annotated[list[str] | None, typer.Option(help="Column with an event feature; may be given several times.")] = None,
+    edge_type: Annotated[str | None, typer.Option(help="Column that holds the relation.")] = None,
+    compare: Annotated[bool, typer.Option(help="Evaluate the baselines beside the model.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Train on an event log, and see how well the next link is predicted beside what simple rules predict."""
+    settings = Config.build(config, dict(parse_override(text) for text in set_ or []))
+    stream = load(data, **table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type))
+    with training_bar(json) as progress:
+        report = None if json else lambda text: console.print(text, style="dim")
+        run = train_run(stream, out, settings, compare=compare, progress=progress, report=report)
+    if json:
+        print_json(run.metrics)
+    else:
+        print_figures([run.metrics, *run.metrics.get("baselines", [])])
+        console.print(f"run written to {run.folder}")
+
+
+def table_columns(**columns: Any) -> dict[str, Any]:
+    """The column names that were given."""
+    return {name: value for name, value in columns.items() if value}

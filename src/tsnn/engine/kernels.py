@@ -1,0 +1,1412 @@
+"""The recurrence of a chunk (`alg:tsnn`, steps 3 to 6), forward and backward, as compiled kernels.
+
+Notation (sec:method of the paper; conventions D-01, D-08, D-09):
+
+    symbol     here          shape            meaning
+    h          h             (n0 + nA, d)     stalk versions, one row per write (see tsnn.plan.chunk)
+    F          F             (n0 + 2n, k, d)  frame versions
+    f/|f|      Frames.N      (n0 + 2n, k, d)  unit reflectors of a frame version, zero where |f| <= eps
+    g = U h    y             (n0 + nA, d)     a stalk version in synchronized coordinates
+    Q_uv h_v   U_u^T y_v                      transport, always through synchronized coordinates (`prop:sync_equiv`)
+    D_theta    D             (d,)             feature gain, softplus(theta)
+
+U applies the reflectors 1..k in this order, U^T in reverse (D-01). Both need the k projections 2 <N_i, x> only once:
+with G twice the Gram matrix of N, the coefficients t_i of `U x = x - sum_i t_i N_i` solve a triangular system.
+`transport=False` is k = 0 reflectors: every U is then the identity.
+
+The adjoint of z = U x with t as above, dz the gradient of z and s the coefficients of `dx = U^T dz`, is
+
+    dN_i -= t_i dz + s_i x       and, collected in a k x k matrix,      S_ij += t_i s_j  (i < j)
+
+so that a frame version touched by many events pays for S N and for the projection off N only once, when the event
+that wrote it is reached (`close_frame`). z = U^T x is the same with the roles of x and dz, t and s exchanged.
+
+A stalk version is read by exactly one event, the next one its node is active in; a frame version by many. Rows of
+endpoint buffers are 2e (source) and 2e + 1 (destination). A self-loop uses its first row; the second repeats it going
+forward and carries zero gradients going back.
+
+Inner functions work on raw pointers: no bounds, no negative indices, no reference counts. `lit` types a constant like
+the data, since a bare literal would promote float32 arithmetic to float64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+Ptr = Any  # a typed pointer inside the kernels
+Array = Any
+
+_WIDE = bool(binding.get_host_cpu_features().get("avx512f", False))
+VECTOR_BYTES = 64 if _WIDE else 32
+PANEL_VECTORS = 4 if _WIDE else 2  # accumulators of two endpoints must fit the registers
+
+# No 'nnan'/'ninf': a diverging run must show its NaNs. Results are the same from run to run.
+_FAST = {"contract", "reassoc", "nsz", "arcp"}
+_INNER: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "error_model": "numpy"}
+_INLINE: dict[str, Any] = {**_INNER, "forceinline": True}
+_ENTRY: dict[str, Any] = {**_INNER, "cache": True}
+
+# Slots of Tape.coef: coefficients of the applications of U at an endpoint.
+PRE, CARRY, POST, LIFT, GRU = 0, 1, 2, 3, 4
+NUM_COEF = 5
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# What travels into the kernels
+# ----------------------------------------------------------------------------------------------------------------
+
+
+class Dims(NamedTuple):
+    """Sizes and switches."""
+
+    n: int  # events
+    n0: int  # initial rows of both logs
+    d: int
+    k: int  # rows of a frame
+    kr: int  # reflectors applied: k, or 0 without transport
+    w: int  # hidden width
+    dp: int  # d, w, k d, 2 d and 3 d padded to whole vectors
+    wp: int
+    kdp: int
+    d2p: int
+    d3p: int
+    lanes: int  # numbers in a vector
+    rounds: int  # K
+    eta: float
+    eps: float
+    frame_update: bool
+    carry_over: bool
+
+
+class PlanArrays(NamedTuple):
+    """The pointers of an UpdatePlan."""
+
+    src_h: Array
+    dst_h: Array
+    src_F: Array
+    dst_F: Array
+    is_loop: Array
+    act_ptr: Array
+    act_h: Array
+    act_F: Array
+    mult_src: Array
+    mult_dst: Array
+
+
+class Weights(NamedTuple):
+    """Packed weights (see `pack`), padded biases, and D. Backward has no use for the biases."""
+
+    frame_in: Array
+    frame_out: Array
+    msg_in: Array
+    msg_out: Array
+    gru_in: Array
+    gru_state: Array
+    frame_bias: Array
+    msg_bias: Array
+    gru_in_bias: Array
+    gru_state_bias: Array
+    D: Array
+
+
+class Tape(NamedTuple):
+    """Everything the forward pass writes: the logs, and what the adjoints read again."""
+
+    h: Array
+    F: Array
+    N: Array
+    G: Array  # (n0 + 2n, kr, kr)
+    inv: Array  # (n0 + 2n, kr) 1/|f|, zero where |f| <= eps
+    y: Array
+    t_y: Array  # (n0 + nA, kr)
+    ready_h: Array  # (n0,) initial rows that some event reads
+    ready_F: Array
+    x_frame: Array  # (2n, 2d) state part of the inputs of MLP_frame
+    hid_frame: Array  # (2n, wp) comes in holding the context's share and the bias
+    dF: Array  # (2n, kdp)
+    x_msg: Array
+    hid_msg: Array
+    m: Array  # (2n, dp)
+    gates: Array  # (2n, 4d) reset, update, candidate, and the candidate's state part
+    gru_h: Array  # (2n, d) after the GRU, before diffusion
+    gru_y: Array
+    coef: Array  # (2n, NUM_COEF, kr)
+    lift: Array  # (2n, d) U+ h, without carry-over only
+    t_round: Array  # (K, nA, kr) coefficients of U^T r in each round
+    mid_h: Array  # (K - 1, nA, d) between rounds
+    mid_y: Array
+    mid_t: Array
+    energy: Array  # (n,)
+    smooth: Array
+    scratch: Array
+
+
+class Grads(NamedTuple):
+    """What the backward pass reads (up_*) and writes. Rows below `base` belong to constants and are not kept."""
+
+    up_h: Array
+    up_F: Array
+    up_energy: Array
+    up_smooth: Array
+    gh: Array  # (rows - base, d) from the event that reads the version
+    gy: Array
+    live_h: Array  # (rows - base,) whether gh and gy were written
+    gN: Array  # (rows - base, kr, d)
+    gS: Array  # (rows - base, kr, kr)
+    gF: Array  # (rows - base, k, d) from the event that moves the frame on
+    live_F: Array
+    d_frame_hid: Array  # (2n, wp) gradients of layer outputs, for the products that form weight gradients
+    d_frame_out: Array  # (2n, kd)
+    d_msg_hid: Array
+    d_msg_out: Array  # (2n, dp)
+    d_gates: Array  # (2n, 4d) candidate's state part, reset, update, candidate
+    gD: Array
+    g_h0: Array
+    g_F0: Array
+    scratch: Array
+
+
+class Frames(NamedTuple):
+    """Unit reflectors with their Gram matrices."""
+
+    N: Ptr
+    G: Ptr
+    inv: Ptr
+    k: int
+    d: int
+
+
+class FrameGrads(NamedTuple):
+    """Accumulators of frame gradients; `base` as in Grads."""
+
+    N: Ptr
+    S: Ptr
+    base: int
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Pointers, constants and the vector block
+# ----------------------------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def ptr(_: Any, array: Any) -> Any:
+    """Pointer to the first number of an array."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.make_array(sig.args[0])(context, builder, args[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
+@intrinsic
+def at(_: Any, pointer: Any, offset: Any) -> Any:
+    """Pointer moved on by `offset` numbers."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.gep(args[0], [args[1]])
+
+    return pointer(pointer, types.intp), generate
+
+
+@intrinsic
+def lit(_: Any, pointer: Any, value: Any) -> Any:
+    """`value` in the pointer's number type."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.cast(builder, args[1], sig.args[1], sig.return_type)
+
+    return pointer.dtype(pointer, value), generate
+
+
+@intrinsic
+def _round(_: Any, x: Any) -> Any:
+    """Nearest integer, as a float32; one instruction, so loops around it vectorize."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        real = ir.FloatType()
+        rint = cgutils.get_or_insert_function(builder.module, ir.FunctionType(real, [real]), "llvm.rint.f32")
+        return builder.call(rint, args)
+
+    return types.float32(types.float32), generate
+
+
+@intrinsic
+def _power_of_two(_: Any, n: Any) -> Any:
+    """2^n for an integral float32 n, by writing the exponent bits."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        word = ir.IntType(32)
+        biased = builder.add(builder.fptosi(args[0], word), ir.Constant(word, 127))
+        return builder.bitcast(builder.shl(biased, ir.Constant(word, 23)), ir.FloatType())
+
+    return types.float32(types.float32), generate
+
+
+def _vector_block(rows: int, vectors: int) -> Any:
+    """An intrinsic y[r, :] += sum_j x[r, j] P[j, :] for `rows` rows of x and y and a panel of `vectors` vectors.
+
+    All sums stay in registers and P is read once, in order: LLVM's own vectorizer finds neither.
+    """
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        panel, count, x, ldx, y, ldy = args
+        real = context.get_value_type(sig.args[0].dtype)
+        size = 4 if isinstance(real, ir.FloatType) else 8
+        lanes = VECTOR_BYTES // size
+        vec, word, lane = ir.VectorType(real, lanes), ir.IntType(64), ir.IntType(32)
+        fma_type = ir.FunctionType(vec, [vec, vec, vec])
+        fma = cgutils.get_or_insert_function(builder.module, fma_type, f"llvm.fma.v{lanes}f{8 * size}")
+        blank = ir.Constant(vec, ir.Undefined)
+        spread = ir.Constant(ir.VectorType(lane, lanes), [0] * lanes)
+        cells = [(r, v) for r in range(rows) for v in range(vectors)]
+
+        def const(i: int) -> Any:
+            return ir.Constant(word, i)
+
+        def vector_at(base: Any, offset: Any) -> Any:
+            return builder.bitcast(builder.gep(base, [offset]), vec.as_pointer())
+
+        def broadcast(value: Any) -> Any:
+            return builder.shuffle_vector(builder.insert_element(blank, value, lane(0)), blank, spread)
+
+        place = {c: vector_at(y, builder.add(builder.mul(ldy, const(c[0])), const(c[1] * lanes))) for c in cells}
+        x_row = [builder.gep(x, [builder.mul(ldx, const(r))]) for r in range(rows)]
+        start = {c: builder.load(place[c], align=size) for c in cells}
+        before, loop, after = (
+            builder.block,
+            builder.append_basic_block("panel.loop"),
+            builder.append_basic_block("panel.end"),
+        )
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        j = builder.phi(word)
+        total = {c: builder.phi(vec) for c in cells}
+        first = builder.mul(j, const(vectors * lanes))
+        weight = [builder.load(vector_at(panel, builder.add(first, const(v * lanes))), align=size) for v in range(vectors)]
+        value = [broadcast(builder.load(builder.gep(x_row[r], [j]))) for r in range(rows)]
+        result = {c: builder.call(fma, [weight[c[1]], value[c[0]], total[c]]) for c in cells}
+        following = builder.add(j, const(1))
+        for phi, initial, later in [(j, const(0), following), *((total[c], start[c], result[c]) for c in cells)]:
+            phi.add_incoming(initial, before)
+            phi.add_incoming(later, loop)
+        builder.cbranch(builder.icmp_signed("<", following, count), loop, after)
+        builder.position_at_end(after)
+        for c in cells:
+            builder.store(result[c], place[c], align=size)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def block(_: Any, panel: Any, count: Any, x: Any, ldx: Any, y: Any, ldy: Any) -> Any:
+        return types.void(panel, types.intp, panel, types.intp, panel, types.intp), generate
+
+    return block
+
+
+_block1, _block2, _block3, _block4 = (_vector_block(2, vectors) for vectors in (1, 2, 3, 4))
+
+
+@njit(**_INNER)
+def layer(P: Ptr, nx: int, nc: int, x: Ptr, ldx: int, y: Ptr, ldy: int, lanes: int) -> None:
+    """y += x W for the two rows of an event, W packed in panels; nc counts whole vectors."""
+    full = PANEL_VECTORS * lanes
+    c = 0
+    while nc - c >= full:
+        if PANEL_VECTORS == 4:
+            _block4(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
+        else:
+            _block2(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
+        c += full
+    rest = (nc - c) // lanes
+    if rest == 1:
+        _block1(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
+    elif rest == 2:
+        _block2(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
+    elif rest == 3:
+        _block3(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
+
+
+@njit(**_ENTRY)
+def pack(W: Array, stride_x: int, stride_c: int, nx: int, nc: int, shift: int, lanes: int, out: Array) -> None:
+    """Lay W out for `layer`: panels of columns, each contiguous over x; columns past nc are zero.
+
+    The number for input j and column c is W[(j + shift) % nx * stride_x + c * stride_c].
+    """
+    source, target = ptr(W), ptr(out)
+    zero = lit(target, 0.0)
+    padded = (nc + lanes - 1) // lanes * lanes
+    c0 = 0
+    while c0 < padded:
+        width = min(PANEL_VECTORS * lanes, padded - c0)
+        kept = min(width, nc - c0)
+        for j in range(nx):
+            row = at(source, (j + shift) % nx * stride_x + c0 * stride_c)
+            to = at(target, nx * c0 + j * width)
+            for c in range(kept):
+                to[c] = row[c * stride_c]
+            for c in range(kept, width):
+                to[c] = zero
+        c0 += width
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Vectors and gates
+# ----------------------------------------------------------------------------------------------------------------
+
+
+@njit(**_INLINE)
+def dot(a: Ptr, b: Ptr, n: int) -> Any:
+    """Inner product."""
+    s = lit(a, 0.0)
+    for i in range(n):
+        s += a[i] * b[i]
+    return s
+
+
+@njit(**_INLINE)
+def copy(a: Ptr, out: Ptr, n: int) -> None:
+    """out = a."""
+    for i in range(n):
+        out[i] = a[i]
+
+
+@njit(**_INLINE)
+def clear(out: Ptr, n: int) -> None:
+    """out = 0."""
+    zero = lit(out, 0.0)
+    for i in range(n):
+        out[i] = zero
+
+
+@njit(**_INLINE)
+def add(a: Ptr, out: Ptr, n: int) -> None:
+    """out += a."""
+    for i in range(n):
+        out[i] += a[i]
+
+
+@njit(**_INLINE)
+def axpy(c: Any, a: Ptr, out: Ptr, n: int) -> None:
+    """out += c a."""
+    for i in range(n):
+        out[i] += c * a[i]
+
+
+@njit(**_INLINE)
+def relu(a: Ptr, n: int) -> None:
+    """a = max(a, 0)."""
+    zero = lit(a, 0.0)
+    for i in range(n):
+        a[i] = max(a[i], zero)
+
+
+@njit(**_INLINE)
+def relu_adjoint(a: Ptr, g: Ptr, n: int) -> None:
+    """g = g where a > 0, else 0."""
+    zero = lit(a, 0.0)
+    for i in range(n):
+        g[i] = g[i] if a[i] > zero else zero
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)): by libm in float64, to float precision by a polynomial in float32."""
+    return 1.0 / (1.0 + math.exp(-x))
+
+
+def tanh(x: Any) -> Any:
+    """tanh: by libm in float64, to float precision by a rational function in float32."""
+    return math.tanh(x)
+
+
+@overload(sigmoid, jit_options=_INLINE)
+def _sigmoid(x: Any) -> Any:
+    if x == types.float64:
+        return lambda x: 1.0 / (1.0 + math.exp(-x))
+    return _sigmoid32
+
+
+@overload(tanh, jit_options=_INLINE)
+def _tanh(x: Any) -> Any:
+    if x == types.float64:
+        return lambda x: math.tanh(x)
+    return _tanh32
+
+
+_f = np.float32
+_LOG2E, _LN2_HI, _LN2_LO = _f(1.44269504088896341), _f(0.693359375), _f(-2.12194440e-4)
+_E0, _E1, _E2 = _f(1.9875691500e-4), _f(1.3981999507e-3), _f(8.3334519073e-3)
+_E3, _E4, _E5 = _f(4.1665795894e-2), _f(1.6666665459e-1), _f(5.0000001201e-1)
+_EXP_CAP, _ONE = _f(87.0), _f(1.0)
+_A1, _A3, _A5, _A7 = _f(4.89352455891786e-03), _f(6.37261928875436e-04), _f(1.48572235717979e-05), _f(5.12229709037114e-08)
+_A9, _A11, _A13 = _f(-8.60467152213735e-11), _f(2.00018790482477e-13), _f(-2.76076847742355e-16)
+_B0, _B2, _B4, _B6 = _f(4.89352518554385e-03), _f(2.26843463243900e-03), _f(1.18534705686654e-04), _f(1.19825839466702e-06)
+_TANH_CAP = _f(9.0)
+
+
+def _sigmoid32(x: Any) -> Any:
+    v = min(max(-x, -_EXP_CAP), _EXP_CAP)
+    n = _round(v * _LOG2E)
+    r = v - n * _LN2_HI - n * _LN2_LO
+    p = ((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5
+    return _ONE / (_ONE + (p * r * r + r + _ONE) * _power_of_two(n))
+
+
+def _tanh32(x: Any) -> Any:
+    v = min(max(x, -_TANH_CAP), _TANH_CAP)
+    s = v * v
+    p = (((((_A13 * s + _A11) * s + _A9) * s + _A7) * s + _A5) * s + _A3) * s + _A1
+    q = ((_B6 * s + _B4) * s + _B2) * s + _B0
+    return v * p / q
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Frames (eq:householder_product)
+# ----------------------------------------------------------------------------------------------------------------
+
+
+@njit(**_INNER)
+def open_frame(fr: Frames, row: int, f: Ptr, eps: float) -> None:
+    """Unit reflectors, reciprocal lengths and Gram matrix of frame version `row`, whose parameters are f (k, d)."""
+    N, G, inv = at(fr.N, row * fr.k * fr.d), at(fr.G, row * fr.k * fr.k), at(fr.inv, row * fr.k)
+    for i in range(fr.k):
+        fi, Ni = at(f, i * fr.d), at(N, i * fr.d)
+        length = math.sqrt(dot(fi, fi, fr.d))
+        scale = lit(f, 1.0) / length if length > eps else lit(f, 0.0)
+        inv[i] = scale
+        for c in range(fr.d):
+            Ni[c] = fi[c] * scale
+        for j in range(i):
+            G[i * fr.k + j] = lit(f, 2.0) * dot(Ni, at(N, j * fr.d), fr.d)
+            G[j * fr.k + i] = G[i * fr.k + j]
+
+
+@njit(**_INNER)
+def project(N: Ptr, k: int, d: int, x: Ptr, t: Ptr) -> None:
+    """t_i = 2 <N_i, x>."""
+    two, zero = lit(x, 2.0), lit(x, 0.0)
+    i = 0
+    while k - i >= 4:
+        N0, N1, N2, N3 = at(N, i * d), at(N, i * d + d), at(N, i * d + 2 * d), at(N, i * d + 3 * d)
+        s0, s1, s2, s3 = zero, zero, zero, zero
+        for c in range(d):
+            v = x[c]
+            s0 += N0[c] * v
+            s1 += N1[c] * v
+            s2 += N2[c] * v
+            s3 += N3[c] * v
+        t[i], t[i + 1], t[i + 2], t[i + 3] = two * s0, two * s1, two * s2, two * s3
+        i += 4
+    while k - i >= 2:
+        N0, N1 = at(N, i * d), at(N, i * d + d)
+        s0, s1 = zero, zero
+        for c in range(d):
+            v = x[c]
+            s0 += N0[c] * v
+            s1 += N1[c] * v
+        t[i], t[i + 1] = two * s0, two * s1
+        i += 2
+    if i < k:
+        t[i] = two * dot(at(N, i * d), x, d)
+
+
+@njit(**_INNER)
+def subtract(N: Ptr, k: int, d: int, t: Ptr, x: Ptr, out: Ptr) -> None:
+    """out = x - sum_i t_i N_i; out may be x."""
+    source, i = x, 0
+    while k - i >= 4:
+        N0, N1, N2, N3 = at(N, i * d), at(N, i * d + d), at(N, i * d + 2 * d), at(N, i * d + 3 * d)
+        t0, t1, t2, t3 = t[i], t[i + 1], t[i + 2], t[i + 3]
+        for c in range(d):
+            out[c] = source[c] - (t0 * N0[c] + t1 * N1[c]) - (t2 * N2[c] + t3 * N3[c])
+        source = out
+        i += 4
+    while k - i >= 2:
+        N0, N1 = at(N, i * d), at(N, i * d + d)
+        t0, t1 = t[i], t[i + 1]
+        for c in range(d):
+            out[c] = source[c] - t0 * N0[c] - t1 * N1[c]
+        source = out
+        i += 2
+    if i < k:
+        N0, t0 = at(N, i * d), t[i]
+        for c in range(d):
+            out[c] = source[c] - t0 * N0[c]
+    elif k == 0:
+        copy(x, out, d)
+
+
+@njit(**_INLINE)
+def coefficients(fr: Frames, row: int, x: Ptr, t: Ptr) -> None:
+    """The t of U x = x - sum_i t_i N_i."""
+    G, k = at(fr.G, row * fr.k * fr.k), fr.k
+    project(at(fr.N, row * k * fr.d), k, fr.d, x, t)
+    for i in range(1, k):
+        for j in range(i):
+            t[i] -= G[i * k + j] * t[j]
+
+
+@njit(**_INLINE)
+def coefficients_back(fr: Frames, row: int, x: Ptr, t: Ptr) -> None:
+    """The t of U^T x = x - sum_i t_i N_i."""
+    G, k = at(fr.G, row * fr.k * fr.k), fr.k
+    project(at(fr.N, row * k * fr.d), k, fr.d, x, t)
+    for i in range(k - 2, -1, -1):
+        for j in range(i + 1, k):
+            t[i] -= G[i * k + j] * t[j]
+
+
+@njit(**_INLINE)
+def lift(fr: Frames, row: int, x: Ptr, out: Ptr, t: Ptr) -> None:
+    """out = U x: local to synchronized coordinates. Leaves the coefficients in t."""
+    coefficients(fr, row, x, t)
+    subtract(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, t, x, out)
+
+
+@njit(**_INLINE)
+def lower(fr: Frames, row: int, x: Ptr, out: Ptr, t: Ptr) -> None:
+    """out = U^T x: synchronized to local coordinates. Leaves the coefficients in t."""
+    coefficients_back(fr, row, x, t)
+    subtract(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, t, x, out)
+
+
+@njit(**_INNER)
+def frame_adjoint(fg: FrameGrads, row: int, k: int, d: int, x: Ptr, t: Ptr, dz: Ptr, s: Ptr) -> None:
+    """Collect the frame gradient of z = U x (see the header)."""
+    if row < fg.base:
+        return
+    gN, S = at(fg.N, (row - fg.base) * k * d), at(fg.S, (row - fg.base) * k * k)
+    for i in range(k):
+        gi, ti, si = at(gN, i * d), t[i], s[i]
+        for c in range(d):
+            gi[c] -= ti * dz[c] + si * x[c]
+        for j in range(i + 1, k):
+            S[i * k + j] += ti * s[j]
+
+
+@njit(**_INNER)
+def close_frame(fr: Frames, fg: FrameGrads, row: int, out: Ptr) -> None:
+    """out += gradient of the frame parameters, from what was collected for frame version `row`."""
+    k, d = fr.k, fr.d
+    N, inv = at(fr.N, row * k * d), at(fr.inv, row * k)
+    gN, S = at(fg.N, (row - fg.base) * k * d), at(fg.S, (row - fg.base) * k * k)
+    for i in range(k):
+        gi = at(gN, i * d)
+        for j in range(k):
+            if i != j:
+                axpy(S[min(i, j) * k + max(i, j)], at(N, j * d), gi, d)
+        Ni, oi, scale = at(N, i * d), at(out, i * d), inv[i]
+        along = dot(gi, Ni, d)
+        for c in range(d):
+            oi[c] += scale * (gi[c] - along * Ni[c])
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Stages of an event, forward
+# ----------------------------------------------------------------------------------------------------------------
+
+
+@njit(**_INNER)
+def open_initial(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames) -> None:
+    """Reflectors and synchronized coordinates of the initial rows that an event reads."""
+    for e in range(dims.n):
+        open_version(dims, tape, fr, plan.src_h[e], plan.src_F[e])
+        open_version(dims, tape, fr, plan.dst_h[e], plan.dst_F[e])
+        first = plan.act_ptr[e] + (1 if plan.is_loop[e] else 2)
+        for j in range(first, plan.act_ptr[e + 1]):
+            open_version(dims, tape, fr, plan.act_h[j], plan.act_F[j])
+
+
+@njit(**_INNER)
+def open_version(dims: Dims, tape: Tape, fr: Frames, row: int, frame: int) -> None:
+    """Make y and the reflectors of one initial row, once."""
+    h, F, y, t_y = ptr(tape.h), ptr(tape.F), ptr(tape.y), ptr(tape.t_y)
+    if frame < dims.n0 and not tape.ready_F[frame]:
+        tape.ready_F[frame] = 1
+        open_frame(fr, frame, at(F, frame * dims.k * dims.d), dims.eps)
+    if row < dims.n0 and not tape.ready_h[row]:
+        tape.ready_h[row] = 1
+        lift(fr, frame, at(h, row * dims.d), at(y, row * dims.d), at(t_y, row * dims.kr))
+
+
+@njit(**_INNER)
+def transport_pair(fr: Frames, frame_u: int, frame_v: int, loop: bool, x: Ptr, y_u: Ptr, y_v: Ptr, t: Ptr) -> None:
+    """Second halves of the two input rows x (2, 2d): each endpoint's partner in its own coordinates."""
+    d = fr.d
+    if loop:  # Q_uu = I
+        copy(x, at(x, d), d)
+        copy(x, at(x, 2 * d), 2 * d)
+    else:
+        lower(fr, frame_u, y_v, at(x, d), t)
+        lower(fr, frame_v, y_u, at(x, 3 * d), at(t, NUM_COEF * fr.k))
+
+
+@njit(**_INNER)
+def perceptron(
+    dims: Dims, W_in: Ptr, W_out: Ptr, bias: Ptr, x: Ptr, hid: Ptr, out: Ptr, width: int
+) -> None:
+    """out = W_out relu(hid + W_in x) + bias for two rows; hid comes in holding the context's share."""
+    layer(W_in, 2 * dims.d, dims.wp, x, 2 * dims.d, hid, dims.wp, dims.lanes)
+    relu(hid, 2 * dims.wp)
+    copy(bias, out, width)
+    copy(bias, at(out, width), width)
+    layer(W_out, dims.w, width, hid, dims.wp, out, width, dims.lanes)
+
+
+@njit(**_INNER)
+def move_frame(dims: Dims, fr: Frames, F: Ptr, pre: int, post: int, step: Ptr) -> Any:
+    """F_post = F_pre + step (eq:frame_update); returns |step|^2."""
+    size = dims.k * dims.d
+    source, target = at(F, pre * size), at(F, post * size)
+    if dims.frame_update:
+        for i in range(size):
+            target[i] = source[i] + step[i]
+    else:
+        copy(source, target, size)
+    open_frame(fr, post, target, dims.eps)
+    return dot(step, step, size) if dims.frame_update else lit(F, 0.0)
+
+
+@njit(**_INNER)
+def update_frames(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, e: int) -> None:
+    """Step 3 of alg:tsnn: MLP_frame on transported pre-event states, then the new frames (eq:frame_update)."""
+    d, loop = dims.d, plan.is_loop[e]
+    h, y, F = ptr(tape.h), ptr(tape.y), ptr(tape.F)
+    x, step = at(ptr(tape.x_frame), 4 * e * d), at(ptr(tape.dF), 2 * e * dims.kdp)
+    hu, hv, fu, fv = plan.src_h[e], plan.dst_h[e], plan.src_F[e], plan.dst_F[e]
+    if dims.frame_update:
+        copy(at(h, hu * d), x, d)
+        copy(at(h, hv * d), at(x, 2 * d), d)
+        t = at(ptr(tape.coef), (2 * e * NUM_COEF + PRE) * dims.kr)
+        transport_pair(fr, fu, fv, loop, x, at(y, hu * d), at(y, hv * d), t)
+        hid = at(ptr(tape.hid_frame), 2 * e * dims.wp)
+        perceptron(dims, ptr(weights.frame_in), ptr(weights.frame_out), ptr(weights.frame_bias), x, hid, step, dims.kdp)
+    post = dims.n0 + 2 * e
+    smooth_u = move_frame(dims, fr, F, fu, post, step)
+    smooth_v = move_frame(dims, fr, F, fv, post + 1, at(step, dims.kdp))
+    tape.smooth[e] = smooth_u if loop else smooth_u + smooth_v
+
+
+@njit(**_INNER)
+def carry_over(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, e: int) -> None:
+    """Rows of x_msg: pre-event stalks and partners in post-update coordinates (prop:carry_over)."""
+    d, loop, post = dims.d, plan.is_loop[e], dims.n0 + 2 * e
+    hu, hv = plan.src_h[e], plan.dst_h[e]
+    x, coef = at(ptr(tape.x_msg), 4 * e * d), at(ptr(tape.coef), 2 * e * NUM_COEF * dims.kr)
+    row = NUM_COEF * dims.kr
+    y_u, y_v = at(ptr(tape.y), hu * d), at(ptr(tape.y), hv * d)
+    if dims.carry_over:
+        lower(fr, post, y_u, x, at(coef, CARRY * dims.kr))
+        lower(fr, post + 1, y_v, at(x, 2 * d), at(coef, row + CARRY * dims.kr))
+    else:
+        copy(at(ptr(tape.h), hu * d), x, d)
+        copy(at(ptr(tape.h), hv * d), at(x, 2 * d), d)
+        y_u, y_v = at(ptr(tape.lift), 2 * e * d), at(ptr(tape.lift), (2 * e + 1) * d)
+        lift(fr, post, x, y_u, at(coef, LIFT * dims.kr))
+        lift(fr, post + 1, at(x, 2 * d), y_v, at(coef, row + LIFT * dims.kr))
+    transport_pair(fr, post, post + 1, loop, x, y_u, y_v, at(coef, POST * dims.kr))
+
+
+@njit(**_INNER)
+def gru_gates(d: int, a: Ptr, b: Ptr, hbar: Ptr, gates: Ptr, out: Ptr) -> None:
+    """One GRU cell from the affine parts a (input) and b (state), order r, z, n (eq:gru_update)."""
+    r, z, n, b_n = gates, at(gates, d), at(gates, 2 * d), at(gates, 3 * d)
+    for i in range(2 * d):
+        gates[i] = sigmoid(a[i] + b[i])
+    a3, b3 = at(a, 2 * d), at(b, 2 * d)
+    for i in range(d):
+        v = b3[i]
+        c = tanh(a3[i] + r[i] * v)
+        b_n[i] = v
+        n[i] = c
+        out[i] = c + z[i] * (hbar[i] - c)
+
+
+@njit(**_INNER)
+def update_stalks(dims: Dims, weights: Weights, tape: Tape, fr: Frames, e: int) -> None:
+    """Step 4 of alg:tsnn: messages (eq:message) and the recurrent update (eq:gru_update)."""
+    d, r = dims.d, 2 * e
+    x, m, hid = at(ptr(tape.x_msg), 2 * r * d), at(ptr(tape.m), r * dims.dp), at(ptr(tape.hid_msg), r * dims.wp)
+    a = ptr(tape.scratch)
+    b = at(a, 2 * dims.d3p)
+    perceptron(dims, ptr(weights.msg_in), ptr(weights.msg_out), ptr(weights.msg_bias), x, hid, m, dims.dp)
+    for s in range(2):
+        copy(ptr(weights.gru_in_bias), at(a, s * dims.d3p), dims.d3p)
+        copy(ptr(weights.gru_state_bias), at(b, s * dims.d3p), dims.d3p)
+    layer(ptr(weights.gru_in), d, dims.d3p, m, dims.dp, a, dims.d3p, dims.lanes)
+    layer(ptr(weights.gru_state), d, dims.d3p, x, 2 * d, b, dims.d3p, dims.lanes)
+    gates, h, y = at(ptr(tape.gates), 4 * r * d), at(ptr(tape.gru_h), r * d), at(ptr(tape.gru_y), r * d)
+    for s in range(2):
+        gru_gates(d, at(a, s * dims.d3p), at(b, s * dims.d3p), at(x, 2 * s * d), at(gates, 4 * s * d), at(h, s * d))
+        t = at(ptr(tape.coef), ((r + s) * NUM_COEF + GRU) * dims.kr)
+        lift(fr, dims.n0 + r + s, at(h, s * d), at(y, s * d), t)
+
+
+class Star(NamedTuple):
+    """The active graph of an event (D-09): two weighted stars, their edge u-v, and the degrees of the endpoints."""
+
+    first: int  # entry of the source
+    leaf: int  # first entry that is no endpoint
+    stop: int
+    total_u: Any  # weight of all edges of u; self entries count in the degree only
+    total_v: Any
+    uv: Any
+    degree_u: Any
+    degree_v: Any
+
+
+@njit(**_INNER)
+def read_star(plan: PlanArrays, e: int, like: Ptr) -> Star:
+    """Edge weights and degrees of event e."""
+    first, stop = plan.act_ptr[e], plan.act_ptr[e + 1]
+    sum_u, sum_v, zero = lit(like, 0.0), lit(like, 0.0), lit(like, 0.0)
+    leaf = first + 1 if plan.is_loop[e] else first + 2
+    for j in range(leaf, stop):
+        sum_u += plan.mult_src[j]
+        sum_v += plan.mult_dst[j]
+    self_u, self_v, uv = lit(like, plan.mult_src[first]), zero, zero
+    if not plan.is_loop[e]:
+        self_v = lit(like, plan.mult_dst[first + 1])
+        uv = lit(like, plan.mult_src[first + 1]) + lit(like, plan.mult_dst[first])
+    return Star(first, leaf, stop, sum_u + uv, sum_v + uv, uv, sum_u + uv + self_u, sum_v + uv + self_v)
+
+
+class Stages(NamedTuple):
+    """Where an active entry's state stands before and after each round."""
+
+    h: Ptr
+    y: Ptr
+    t_y: Ptr
+    gru_h: Ptr
+    gru_y: Ptr
+    coef: Ptr
+    mid_h: Ptr
+    mid_y: Ptr
+    mid_t: Ptr
+    num_entries: int
+
+
+@njit(**_INLINE)
+def read_stages(plan: PlanArrays, tape: Tape) -> Stages:
+    """Pointers of Stages."""
+    return Stages(
+        ptr(tape.h), ptr(tape.y), ptr(tape.t_y), ptr(tape.gru_h), ptr(tape.gru_y), ptr(tape.coef),
+        ptr(tape.mid_h), ptr(tape.mid_y), ptr(tape.mid_t), plan.act_ptr[len(plan.act_ptr) - 1],
+    )  # fmt: skip
+
+
+@njit(**_INNER)
+def before_round(dims: Dims, plan: PlanArrays, st: Stages, star: Star, e: int, j: int, l: int) -> Any:
+    """Stalk, synchronized stalk and its coefficients of entry j before round l."""
+    d, k = dims.d, dims.kr
+    if l > 0:
+        row = (l - 1) * st.num_entries + j
+        return at(st.mid_h, row * d), at(st.mid_y, row * d), at(st.mid_t, row * k)
+    if j < star.leaf:
+        row = 2 * e + j - star.first
+        return at(st.gru_h, row * d), at(st.gru_y, row * d), at(st.coef, (row * NUM_COEF + GRU) * k)
+    row = plan.act_h[j]
+    return at(st.h, row * d), at(st.y, row * d), at(st.t_y, row * k)
+
+
+@njit(**_INNER)
+def after_round(dims: Dims, st: Stages, j: int, l: int) -> Any:
+    """The same after round l; the last round writes the logs."""
+    d, k = dims.d, dims.kr
+    if l == dims.rounds - 1:
+        return at(st.h, (dims.n0 + j) * d), at(st.y, (dims.n0 + j) * d), at(st.t_y, (dims.n0 + j) * k)
+    row = l * st.num_entries + j
+    return at(st.mid_h, row * d), at(st.mid_y, row * d), at(st.mid_t, row * k)
+
+
+@njit(**_INLINE)
+def leaf_residual(a: Any, b: Any, y: Ptr, y_u: Ptr, y_v: Ptr, r: Ptr, d: int) -> None:
+    """r = a (y - y_u) + b (y - y_v): the sum over a leaf's edges of eq:diffusion_local."""
+    for i in range(d):
+        r[i] = a * (y[i] - y_u[i]) + b * (y[i] - y_v[i])
+
+
+@njit(**_INNER)
+def diffusion_step(fr: Frames, row: int, r: Ptr, q: Ptr, h: Ptr, D: Ptr, c: Any, after: Any, t_r: Ptr) -> None:
+    """h' = h - c D U^T r and y' = U h' (eq:diffusion_local, the sum taken in synchronized coordinates)."""
+    h_post, y_post, t_post = after
+    lower(fr, row, r, q, t_r)
+    for i in range(fr.d):
+        h_post[i] = h[i] - c * D[i] * q[i]
+    lift(fr, row, h_post, y_post, t_post)
+
+
+@njit(**_INNER)
+def diffuse(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, e: int) -> None:
+    """Step 5 of alg:tsnn: K rounds over the active graph, all entries at once in each (alg:diffuse)."""
+    d, D, st = dims.d, ptr(weights.D), read_stages(plan, tape)
+    star = read_star(plan, e, D)
+    r_u = ptr(tape.scratch)
+    r_v, r, q = at(r_u, d), at(r_u, 2 * d), at(r_u, 3 * d)
+    for l in range(dims.rounds):
+        t_r = at(ptr(tape.t_round), l * st.num_entries * dims.kr)
+        h_u, y_u, _ = before_round(dims, plan, st, star, e, star.first, l)
+        h_v, y_v, _ = before_round(dims, plan, st, star, e, star.leaf - 1, l)
+        for i in range(d):
+            r_u[i] = star.total_u * y_u[i] - star.uv * y_v[i]
+            r_v[i] = star.total_v * y_v[i] - star.uv * y_u[i]
+        for j in range(star.leaf, star.stop):
+            a, b = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j])
+            h, y, _ = before_round(dims, plan, st, star, e, j, l)
+            leaf_residual(a, b, y, y_u, y_v, r, d)
+            axpy(-a, y, r_u, d)
+            axpy(-b, y, r_v, d)
+            c = step_size(dims, D, a + b)
+            diffusion_step(fr, plan.act_F[j], r, q, h, D, c, after_round(dims, st, j, l), at(t_r, j * dims.kr))
+        for s in range(star.leaf - star.first):
+            j, post = star.first + s, dims.n0 + 2 * e + s
+            h, r_s, degree = (h_v, r_v, star.degree_v) if s else (h_u, r_u, star.degree_u)
+            c = step_size(dims, D, degree)
+            diffusion_step(fr, post, r_s, q, h, D, c, after_round(dims, st, j, l), at(t_r, j * dims.kr))
+
+
+@njit(**_INLINE)
+def step_size(dims: Dims, like: Ptr, degree: Any) -> Any:
+    """eta / max(degree, 1)."""
+    return lit(like, dims.eta) / max(degree, lit(like, 1.0))
+
+
+@njit(**_INNER)
+def pass_through(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> None:
+    """Write the active entries without diffusion (K = 0)."""
+    st = read_stages(plan, tape)
+    star = read_star(plan, e, st.h)
+    for j in range(star.first, star.stop):
+        h, y, t = before_round(dims, plan, st, star, e, j, 0)
+        h_post, y_post, t_post = after_round(dims, st, j, -1)
+        copy(h, h_post, dims.d)
+        copy(y, y_post, dims.d)
+        copy(t, t_post, dims.kr)
+
+
+@njit(**_INNER)
+def measure_energy(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> Any:
+    """|h_u - Q_uv h_v|^2 after the last round (eq:loss_aux); 0 for a self-loop."""
+    y_u = at(ptr(tape.y), (dims.n0 + plan.act_ptr[e]) * dims.d)
+    y_v = at(y_u, dims.d)
+    s = lit(y_u, 0.0)
+    if not plan.is_loop[e]:
+        for i in range(dims.d):
+            s += (y_u[i] - y_v[i]) * (y_u[i] - y_v[i])
+    return s
+
+
+@njit(**_ENTRY)
+def forward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape) -> None:
+    """The recurrence over the events of a chunk."""
+    fr = Frames(ptr(tape.N), ptr(tape.G), ptr(tape.inv), dims.kr, dims.d)
+    open_initial(dims, plan, tape, fr)
+    for e in range(dims.n):
+        update_frames(dims, plan, weights, tape, fr, e)
+        carry_over(dims, plan, tape, fr, e)
+        update_stalks(dims, weights, tape, fr, e)
+        if dims.rounds > 0:
+            diffuse(dims, plan, weights, tape, fr, e)
+        else:
+            pass_through(dims, plan, tape, e)
+        tape.energy[e] = measure_energy(dims, plan, tape, e)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Stages of an event, backward
+# ----------------------------------------------------------------------------------------------------------------
+
+
+@njit(**_INLINE)
+def lift_adjoint(fr: Frames, fg: FrameGrads, row: int, x: Ptr, t: Ptr, dz: Ptr, out: Ptr, s: Ptr) -> None:
+    """Adjoint of z = U x with coefficients t: out += U^T dz, and the frame's share. Uses s (k) and tmp behind it."""
+    tmp = at(s, fr.k)
+    lower(fr, row, dz, tmp, s)
+    add(tmp, out, fr.d)
+    frame_adjoint(fg, row, fr.k, fr.d, x, t, dz, s)
+
+
+@njit(**_INLINE)
+def lower_adjoint(fr: Frames, fg: FrameGrads, row: int, x: Ptr, t: Ptr, dz: Ptr, out: Ptr, s: Ptr) -> None:
+    """Adjoint of z = U^T x with coefficients t: out += U dz, and the frame's share."""
+    tmp = at(s, fr.k)
+    lift(fr, row, dz, tmp, s)
+    add(tmp, out, fr.d)
+    frame_adjoint(fg, row, fr.k, fr.d, dz, s, x, t)
+
+
+@njit(**_INNER)
+def collect_entries(
+    dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int, gh: Ptr, s: Ptr
+) -> None:
+    """gh (m, d): gradients of the stalks that event e wrote, those of their synchronized coordinates included."""
+    d, base = dims.d, fg.base
+    y_u = at(ptr(tape.y), (dims.n0 + plan.act_ptr[e]) * d)
+    y_v = at(y_u, d)
+    pull = lit(gh, 2.0) * grads.up_energy[e]
+    num_ends = 1 if plan.is_loop[e] else 2
+    gy = at(s, fr.k + d)
+    for j in range(plan.act_ptr[e], plan.act_ptr[e + 1]):
+        row, s_end = dims.n0 + j, j - plan.act_ptr[e]
+        out = at(gh, s_end * d)
+        copy(at(ptr(grads.up_h), row * d), out, d)
+        live = grads.live_h[row - base] != 0
+        if live:
+            add(at(ptr(grads.gh), (row - base) * d), out, d)
+            copy(at(ptr(grads.gy), (row - base) * d), gy, d)
+        if s_end < num_ends and num_ends == 2:
+            if not live:
+                clear(gy, d)
+            sign = pull if s_end == 0 else -pull
+            for i in range(d):
+                gy[i] += sign * (y_u[i] - y_v[i])
+            live = True
+        if live:
+            frame = dims.n0 + 2 * e + s_end if s_end < num_ends else plan.act_F[j]
+            t = at(ptr(tape.t_y), row * fr.k)
+            lift_adjoint(fr, fg, frame, at(ptr(tape.h), row * d), t, gy, out, s)
+
+
+@njit(**_INNER)
+def step_adjoint(
+    fr: Frames, fg: FrameGrads, row: int, r: Ptr, t_r: Ptr, D: Ptr, c: Any, gh: Ptr, gr: Ptr, gD: Ptr, s: Ptr
+) -> None:
+    """Adjoint of h' = h - c D U^T r: gr = U (-c D gh); gD and the frame's share on the way. t_r from the forward pass."""
+    d, gq, q = fr.d, at(s, fr.k), at(s, fr.k + fr.d)
+    subtract(at(fr.N, row * fr.k * d), fr.k, d, t_r, r, q)
+    for i in range(d):
+        v = -c * gh[i]
+        gD[i] += v * q[i]
+        gq[i] = v * D[i]
+    lift(fr, row, gq, gr, s)
+    frame_adjoint(fg, row, fr.k, d, gq, s, r, t_r)
+
+
+@njit(**_INNER)
+def round_adjoint(
+    dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, fg: FrameGrads, gD: Ptr,
+    star: Star, e: int, l: int, gh: Ptr, gr: Ptr, s: Ptr,
+) -> None:  # fmt: skip
+    """gr (m, d): gradients of the residuals of round l."""
+    d, D, st = dims.d, ptr(weights.D), read_stages(plan, tape)
+    t_r = at(ptr(tape.t_round), l * st.num_entries * dims.kr)
+    r = at(s, fr.k + 2 * d)
+    r_u, r_v = at(r, d), at(r, 2 * d)
+    _, y_u, _ = before_round(dims, plan, st, star, e, star.first, l)
+    _, y_v, _ = before_round(dims, plan, st, star, e, star.leaf - 1, l)
+    for i in range(d):
+        r_u[i] = star.total_u * y_u[i] - star.uv * y_v[i]
+        r_v[i] = star.total_v * y_v[i] - star.uv * y_u[i]
+    for j in range(star.leaf, star.stop):
+        a, b, o = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j]), (j - star.first) * d
+        _, y, _ = before_round(dims, plan, st, star, e, j, l)
+        leaf_residual(a, b, y, y_u, y_v, r, d)
+        axpy(-a, y, r_u, d)
+        axpy(-b, y, r_v, d)
+        c = step_size(dims, D, a + b)
+        step_adjoint(fr, fg, plan.act_F[j], r, at(t_r, j * dims.kr), D, c, at(gh, o), at(gr, o), gD, s)
+    for s_end in range(star.leaf - star.first):
+        j, post, o = star.first + s_end, dims.n0 + 2 * e + s_end, s_end * d
+        r_s, degree = (r_v, star.degree_v) if s_end else (r_u, star.degree_u)
+        c = step_size(dims, D, degree)
+        step_adjoint(fr, fg, post, r_s, at(t_r, j * dims.kr), D, c, at(gh, o), at(gr, o), gD, s)
+
+
+@njit(**_INNER)
+def laplacian(plan: PlanArrays, star: Star, gr: Ptr, gy: Ptr, d: int) -> None:
+    """gy = L gr over the star, L symmetric: the adjoint of the residuals."""
+    g_u, g_v = gr, at(gr, (star.leaf - 1 - star.first) * d)
+    o_u, o_v = gy, at(gy, (star.leaf - 1 - star.first) * d)
+    for i in range(d):
+        o_u[i] = star.total_u * g_u[i] - star.uv * g_v[i]
+    if star.leaf - star.first == 2:
+        for i in range(d):
+            o_v[i] = star.total_v * g_v[i] - star.uv * g_u[i]
+    for j in range(star.leaf, star.stop):
+        a, b, o = lit(gr, plan.mult_src[j]), lit(gr, plan.mult_dst[j]), (j - star.first) * d
+        leaf_residual(a, b, at(gr, o), g_u, g_v, at(gy, o), d)
+        axpy(-a, at(gr, o), o_u, d)
+        axpy(-b, at(gr, o), o_v, d)
+
+
+@njit(**_INNER)
+def diffusion_adjoint(
+    dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int,
+    gh: Ptr, gr: Ptr, gy: Ptr, s: Ptr,
+) -> None:  # fmt: skip
+    """Step 5 backward. On return the first rows of gh hold the gradients of the endpoints' GRU outputs."""
+    d, st = dims.d, read_stages(plan, tape)
+    star = read_star(plan, e, gh)
+    collect_entries(dims, plan, tape, fr, fg, grads, e, gh, s)
+    for l in range(dims.rounds - 1, -1, -1):
+        round_adjoint(dims, plan, weights, tape, fr, fg, ptr(grads.gD), star, e, l, gh, gr, s)
+        laplacian(plan, star, gr, gy, d)
+        for j in range(star.first, star.stop if l > 0 else star.leaf):
+            h, _, t = before_round(dims, plan, st, star, e, j, l)
+            o = (j - star.first) * d
+            frame = dims.n0 + 2 * e + j - star.first if j < star.leaf else plan.act_F[j]
+            lift_adjoint(fr, fg, frame, h, t, at(gy, o), at(gh, o), s)
+    for j in range(star.leaf, star.stop):
+        row, o = plan.act_h[j] - fg.base, (j - star.first) * d
+        if row >= 0:
+            grads.live_h[row] = 1
+            copy(at(gh, o), at(ptr(grads.gh), row * d), d)
+            if dims.rounds > 0:
+                copy(at(gy, o), at(ptr(grads.gy), row * d), d)
+            else:
+                clear(at(ptr(grads.gy), row * d), d)
+
+
+@njit(**_INNER)
+def gru_adjoint(d: int, g: Ptr, hbar: Ptr, gates: Ptr, out: Ptr, g_hbar: Ptr) -> None:
+    """Gradients of the affine parts of a GRU cell, order (candidate's state part, r, z, n), and of hbar directly."""
+    r, z, n, b_n = gates, at(gates, d), at(gates, 2 * d), at(gates, 3 * d)
+    o_b, o_r, o_z, o_n = out, at(out, d), at(out, 2 * d), at(out, 3 * d)
+    one = lit(g, 1.0)
+    for i in range(d):
+        gi, ri, zi, ni = g[i], r[i], z[i], n[i]
+        v = gi * (one - zi) * (one - ni * ni)
+        o_n[i] = v
+        o_b[i] = v * ri
+        o_r[i] = v * b_n[i] * ri * (one - ri)
+        o_z[i] = gi * (hbar[i] - ni) * zi * (one - zi)
+        g_hbar[i] = gi * zi
+
+
+@njit(**_INNER)
+def perceptron_adjoint(
+    dims: Dims, W_in: Ptr, W_out: Ptr, hid: Ptr, g_out: Ptr, ld: int, width: int, g_hid: Ptr, g_x: Ptr
+) -> None:
+    """Gradients of the hidden layer (before relu) and of the state inputs, two rows, weights packed transposed."""
+    clear(g_hid, 2 * dims.wp)
+    layer(W_out, width, dims.wp, g_out, ld, g_hid, dims.wp, dims.lanes)
+    relu_adjoint(hid, g_hid, 2 * dims.wp)
+    clear(g_x, 2 * dims.d2p)
+    layer(W_in, dims.w, dims.d2p, g_hid, dims.wp, g_x, dims.d2p, dims.lanes)
+
+
+@njit(**_INNER)
+def stalks_adjoint(
+    dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, grads: Grads, e: int, gh: Ptr, g_hbar: Ptr, g_x: Ptr
+) -> None:
+    """Step 4 backward: g_x (2, d2p) the gradients of the inputs [hbar | partner] of both endpoints."""
+    d, r = dims.d, 2 * e
+    gates, x = at(ptr(tape.gates), 4 * r * d), at(ptr(tape.x_msg), 2 * r * d)
+    d_gates, d_m = at(ptr(grads.d_gates), 4 * r * d), at(ptr(grads.d_msg_out), r * dims.dp)
+    clear(g_hbar, 2 * dims.dp)
+    for s in range(2):
+        if s == 1 and plan.is_loop[e]:
+            clear(at(d_gates, 4 * d), 4 * d)
+        else:
+            o = at(d_gates, 4 * s * d)
+            gru_adjoint(d, at(gh, s * d), at(x, 2 * s * d), at(gates, 4 * s * d), o, at(g_hbar, s * dims.dp))
+    clear(d_m, 2 * dims.dp)
+    layer(ptr(weights.gru_in), 3 * d, dims.dp, at(d_gates, d), 4 * d, d_m, dims.dp, dims.lanes)
+    layer(ptr(weights.gru_state), 3 * d, dims.dp, d_gates, 4 * d, g_hbar, dims.dp, dims.lanes)
+    hid, g_hid = at(ptr(tape.hid_msg), r * dims.wp), at(ptr(grads.d_msg_hid), r * dims.wp)
+    perceptron_adjoint(dims, ptr(weights.msg_in), ptr(weights.msg_out), hid, d_m, dims.dp, d, g_hid, g_x)
+    for s in range(2):
+        add(at(g_hbar, s * dims.dp), at(g_x, s * dims.d2p), d)
+
+
+@njit(**_INNER)
+def pair_adjoint(
+    dims: Dims, fr: Frames, fg: FrameGrads, frame_u: int, frame_v: int, loop: bool, g_x: Ptr, y_u: Ptr, y_v: Ptr,
+    t: Ptr, g_yu: Ptr, g_yv: Ptr, s: Ptr,
+) -> None:  # fmt: skip
+    """Adjoint of `transport_pair`: partner gradients go to g_yu, g_yv, or to the state itself in a self-loop."""
+    d, d2p = dims.d, dims.d2p
+    if loop:
+        add(at(g_x, d), g_x, d)
+    else:
+        lower_adjoint(fr, fg, frame_u, y_v, t, at(g_x, d), g_yv, s)
+        lower_adjoint(fr, fg, frame_v, y_u, at(t, NUM_COEF * fr.k), at(g_x, d2p + d), g_yu, s)
+
+
+@njit(**_INNER)
+def carry_adjoint(
+    dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, e: int, g_x: Ptr, g_h: Ptr, g_y: Ptr, s: Ptr
+) -> None:
+    """Adjoint of `carry_over`: g_h, g_y (2, d) the gradients of the endpoints' pre-event stalks and their y."""
+    d, d2p, loop, post = dims.d, dims.d2p, plan.is_loop[e], dims.n0 + 2 * e
+    coef, row = at(ptr(tape.coef), 2 * e * NUM_COEF * dims.kr), NUM_COEF * dims.kr
+    x, num_ends = at(ptr(tape.x_msg), 4 * e * d), 1 if loop else 2
+    clear(g_h, 2 * d)
+    clear(g_y, 2 * d)
+    y_u, y_v = at(ptr(tape.y), plan.src_h[e] * d), at(ptr(tape.y), plan.dst_h[e] * d)
+    if dims.carry_over:
+        pair_adjoint(
+            dims, fr, fg, post, post + 1, loop, g_x, y_u, y_v, at(coef, POST * fr.k), g_y, at(g_y, d), s
+        )
+        for i in range(num_ends):
+            t = at(coef, i * row + CARRY * fr.k)
+            lower_adjoint(fr, fg, post + i, y_v if i else y_u, t, at(g_x, i * d2p), at(g_y, i * d), s)
+    else:
+        y_u, y_v = at(ptr(tape.lift), 2 * e * d), at(ptr(tape.lift), (2 * e + 1) * d)
+        pair_adjoint(
+            dims, fr, fg, post, post + 1, loop, g_x, y_u, y_v, at(coef, POST * fr.k), g_y, at(g_y, d), s
+        )
+        for i in range(num_ends):
+            add(at(g_x, i * d2p), at(g_h, i * d), d)
+            t = at(coef, i * row + LIFT * fr.k)
+            lift_adjoint(fr, fg, post + i, at(x, 2 * i * d), t, at(g_y, i * d), at(g_h, i * d), s)
+        clear(g_y, 2 * d)
+
+
+@njit(**_INNER)
+def post_frame_gradient(dims: Dims, fr: Frames, fg: FrameGrads, grads: Grads, row: int, out: Ptr) -> None:
+    """out += gradient of frame version `row`: from scores, from the event that moves it on, from its reflectors."""
+    size = dims.k * dims.d
+    add(at(ptr(grads.up_F), row * size), out, size)
+    if grads.live_F[row - fg.base]:
+        add(at(ptr(grads.gF), (row - fg.base) * size), out, size)
+    close_frame(fr, fg, row, out)
+
+
+@njit(**_INNER)
+def frames_adjoint(
+    dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int,
+    g_x: Ptr,
+) -> None:  # fmt: skip
+    """Step 3 backward: post-event frames are complete; g_x (2, d2p) the gradients of the inputs of MLP_frame."""
+    size, loop, post = dims.k * dims.d, plan.is_loop[e], dims.n0 + 2 * e
+    out = at(ptr(grads.d_frame_out), 2 * e * size)
+    clear(out, 2 * size)
+    for s in range(2):
+        post_frame_gradient(dims, fr, fg, grads, post + s, out if loop else at(out, s * size))
+    for s in range(1 if loop else 2):
+        pre = (plan.dst_F[e] if s else plan.src_F[e]) - fg.base
+        if pre >= 0:
+            grads.live_F[pre] = 1
+            copy(at(out, s * size), at(ptr(grads.gF), pre * size), size)
+        if dims.frame_update:
+            weight = lit(out, 2.0) * grads.up_smooth[e]
+            axpy(weight, at(ptr(tape.dF), (2 * e + s) * dims.kdp), at(out, s * size), size)
+    if dims.frame_update:
+        hid, g_hid = at(ptr(tape.hid_frame), 2 * e * dims.wp), at(ptr(grads.d_frame_hid), 2 * e * dims.wp)
+        perceptron_adjoint(dims, ptr(weights.frame_in), ptr(weights.frame_out), hid, out, size, size, g_hid, g_x)
+
+
+@njit(**_INNER)
+def inputs_adjoint(
+    dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int,
+    g_x: Ptr, g_h: Ptr, g_y: Ptr, s: Ptr,
+) -> None:  # fmt: skip
+    """Adjoint of the reads of event e: hand g_h and g_y to the stalk versions it started from."""
+    d, loop, hu, hv = dims.d, plan.is_loop[e], plan.src_h[e], plan.dst_h[e]
+    if dims.frame_update:
+        y_u, y_v = at(ptr(tape.y), hu * d), at(ptr(tape.y), hv * d)
+        t = at(ptr(tape.coef), (2 * e * NUM_COEF + PRE) * fr.k)
+        pair_adjoint(dims, fr, fg, plan.src_F[e], plan.dst_F[e], loop, g_x, y_u, y_v, t, g_y, at(g_y, d), s)
+        add(g_x, g_h, d)
+        add(at(g_x, dims.d2p), at(g_h, d), d)
+    for i in range(1 if loop else 2):
+        row = (hv if i else hu) - fg.base
+        if row >= 0:
+            grads.live_h[row] = 1
+            copy(at(g_h, i * d), at(ptr(grads.gh), row * d), d)
+            copy(at(g_y, i * d), at(ptr(grads.gy), row * d), d)
+
+
+@njit(**_INNER)
+def initial_gradients(dims: Dims, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, s: Ptr) -> None:
+    """Gradients of h0 and F0, when they are wanted (base = 0)."""
+    d, size = dims.d, dims.k * dims.d
+    for row in range(dims.n0):
+        out = at(ptr(grads.g_h0), row * d)
+        copy(at(ptr(grads.up_h), row * d), out, d)
+        if grads.live_h[row]:
+            add(at(ptr(grads.gh), row * d), out, d)
+            t = at(ptr(tape.t_y), row * fr.k)
+            lift_adjoint(fr, fg, row, at(ptr(tape.h), row * d), t, at(ptr(grads.gy), row * d), out, s)
+    for row in range(dims.n0):
+        out = at(ptr(grads.g_F0), row * size)
+        if tape.ready_F[row]:
+            clear(out, size)
+            post_frame_gradient(dims, fr, fg, grads, row, out)
+        else:
+            copy(at(ptr(grads.up_F), row * size), out, size)
+
+
+@njit(**_ENTRY)
+def backward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, grads: Grads, base: int) -> None:
+    """The adjoint of `forward`, events in reverse; weights packed transposed."""
+    d = dims.d
+    fr = Frames(ptr(tape.N), ptr(tape.G), ptr(tape.inv), dims.kr, d)
+    fg = FrameGrads(ptr(grads.gN), ptr(grads.gS), base)
+    s = ptr(grads.scratch)
+    g_hbar = at(s, dims.kr + 6 * d)
+    g_x, g_h = at(g_hbar, 2 * dims.dp), at(g_hbar, 2 * dims.dp + 2 * dims.d2p)
+    g_y = at(g_h, 2 * d)
+    gh = at(g_y, 2 * d)
+    most = 0
+    for e in range(dims.n):
+        most = max(most, plan.act_ptr[e + 1] - plan.act_ptr[e])
+    gr, gy = at(gh, most * d), at(gh, 2 * most * d)
+    for e in range(dims.n - 1, -1, -1):
+        diffusion_adjoint(dims, plan, weights, tape, fr, fg, grads, e, gh, gr, gy, s)
+        stalks_adjoint(dims, plan, weights, tape, grads, e, gh, g_hbar, g_x)
+        carry_adjoint(dims, plan, tape, fr, fg, e, g_x, g_h, g_y, s)
+        frames_adjoint(dims, plan, weights, tape, fr, fg, grads, e, g_x)
+        inputs_adjoint(dims, plan, tape, fr, fg, grads, e, g_x, g_h, g_y, s)
+    if base == 0:
+        initial_gradients(dims, tape, fr, fg, grads, s)
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# Geometric scalars of candidates (eq:sdist, eq:score_features)
+# ----------------------------------------------------------------------------------------------------------------
+
+
+class Slots(NamedTuple):
+    """Distinct versions that a set of queries reads: each is lifted once, whoever shares it."""
+
+    h: Array  # row of the stalk log
+    F: Array  # row of the frame log
+    query: Array  # the query whose relation bends the frame, or -1
+    of_src: Array  # (nq,) slot of a query's source
+    of_cand: Array  # (nc,)
+
+
+class Lifted(NamedTuple):
+    """The slots in synchronized coordinates, and what their adjoint needs."""
+
+    y: Array  # (slots, d)
+    norm2: Array  # (slots,) |h|^2
+    t: Array  # (slots, kr)
+    N: Array
+    G: Array
+    inv: Array
+
+
+@njit(**_INNER)
+def find_slot(slots: Slots, table: Array, used: int, row: int, frame: int) -> int:
+    """The slot of version (row, frame); `used` when there is none yet."""
+    slot = table[row]
+    return slot if slot >= 0 and slots.F[slot] == frame else used
+
+
+@njit(**_ENTRY)
+def assign_slots(src_h: Array, src_F: Array, cand_h: Array, cand_F: Array, bent: bool, table: Array, slots: Slots) -> int:
+    """Fill `slots`; `table` (rows of the stalk log) comes in as -1. Returns how many slots there are."""
+    used = 0
+    for q in range(len(src_h)):
+        slot = used if bent else find_slot(slots, table, used, src_h[q], src_F[q])
+        if slot == used:
+            slots.h[used], slots.F[used], slots.query[used] = src_h[q], src_F[q], q if bent else -1
+            if not bent:
+                table[src_h[q]] = used
+            used += 1
+        slots.of_src[q] = slot
+    for c in range(len(cand_h)):
+        slot = find_slot(slots, table, used, cand_h[c], cand_F[c])
+        if slot == used:
+            slots.h[used], slots.F[used], slots.query[used] = cand_h[c], cand_F[c], -1
+            table[cand_h[c]] = used
+            used += 1
+        slots.of_cand[c] = slot
+    return used
+
+
+@njit(**_INNER)
+def lift_slots(h: Ptr, F: Ptr, bias: Ptr, slots: Slots, out: Lifted, fr: Frames, size: int, eps: float, f: Ptr) -> None:
+    """Lift every slot: y = U(F + bias) h."""
+    d, y, t = fr.d, ptr(out.y), ptr(out.t)
+    for s in range(len(out.norm2)):
+        x = at(h, slots.h[s] * d)
+        copy(at(F, slots.F[s] * size), f, size)
+        if slots.query[s] >= 0:
+            add(at(bias, slots.query[s] * size), f, size)
+        open_frame(fr, s, f, eps)
+        lift(fr, s, x, at(y, s * d), at(t, s * fr.k))
+        out.norm2[s] = dot(x, x, d)
+
+
+@njit(**_ENTRY)
+def geometry(
+    h: Array, F: Array, bias: Array, cand_ptr: Array, slots: Slots, kr: int, eps: float, lifted: Lifted, scratch: Array,
+    out: Array,
+) -> None:  # fmt: skip
+    """out (nc, 4): |q - g|^2, <q, g>, |h_u|^2, |h_c|^2 with q and g the lifted source and candidate."""
+    d, size = h.shape[1], F.shape[1] * F.shape[2]
+    fr = Frames(ptr(lifted.N), ptr(lifted.G), ptr(lifted.inv), kr, d)
+    lift_slots(ptr(h), ptr(F), ptr(bias), slots, lifted, fr, size, eps, ptr(scratch))
+    y, to = ptr(lifted.y), ptr(out)
+    for query in range(len(slots.of_src)):
+        source = slots.of_src[query]
+        q = at(y, source * d)
+        for c in range(cand_ptr[query], cand_ptr[query + 1]):
+            cand = slots.of_cand[c]
+            g = at(y, cand * d)
+            far, inner = lit(y, 0.0), lit(y, 0.0)
+            for i in range(d):
+                far += (q[i] - g[i]) * (q[i] - g[i])
+                inner += q[i] * g[i]
+            row = at(to, 4 * c)
+            row[0], row[1], row[2], row[3] = far, inner, lifted.norm2[source], lifted.norm2[cand]
+
+
+class GeometryGrads(NamedTuple):
+    """Gradients of `geometry`: up (nc, 4) comes in, the rest goes out (zeroed by the caller)."""
+
+    up: Array
+    mask: Array  # (nc,) whether a gradient reaches the candidate's state
+    y: Array  # (slots, d)
+    norm2: Array  # (slots,)
+    touched: Array  # (slots,)
+    h: Array
+    F: Array
+    bias: Array
+    scratch: Array
+
+
+@njit(**_INNER)
+def scalars_adjoint(cand_ptr: Array, slots: Slots, lifted: Lifted, grads: GeometryGrads, d: int) -> None:
+    """Gradients of the lifted slots and of their squared norms."""
+    y, gy, up = ptr(lifted.y), ptr(grads.y), ptr(grads.up)
+    two = lit(y, 2.0)
+    for query in range(len(slots.of_src)):
+        source = slots.of_src[query]
+        q, gq = at(y, source * d), at(gy, source * d)
+        grads.touched[source] = 1
+        for c in range(cand_ptr[query], cand_ptr[query + 1]):
+            cand, u = slots.of_cand[c], at(up, 4 * c)
+            g, gc, far, inner = at(y, cand * d), at(gy, cand * d), two * u[0], u[1]
+            for i in range(d):
+                gq[i] += far * (q[i] - g[i]) + inner * g[i]
+            grads.norm2[source] += u[2]
+            if grads.mask[c]:
+                for i in range(d):
+                    gc[i] += inner * q[i] - far * (q[i] - g[i])
+                grads.norm2[cand] += u[3]
+                grads.touched[cand] = 1
+
+
+@njit(**_ENTRY)
+def geometry_adjoint(
+    h: Array, size: int, cand_ptr: Array, slots: Slots, kr: int, lifted: Lifted, grads: GeometryGrads
+) -> None:
+    """Adjoint of `geometry`: gradients of both logs and of the rows of the relation bias."""
+    d = h.shape[1]
+    fr = Frames(ptr(lifted.N), ptr(lifted.G), ptr(lifted.inv), kr, d)
+    scalars_adjoint(cand_ptr, slots, lifted, grads, d)
+    s = ptr(grads.scratch)
+    gN, S, gF = at(s, kr + d), at(s, kr + d + size), at(s, kr + d + size + kr * kr)
+    for slot in range(len(lifted.norm2)):
+        if not grads.touched[slot]:
+            continue
+        x, out = at(ptr(h), slots.h[slot] * d), at(ptr(grads.h), slots.h[slot] * d)
+        axpy(lit(x, 2.0) * grads.norm2[slot], x, out, d)
+        clear(gN, 2 * size + kr * kr)
+        fg = FrameGrads(at(gN, -slot * kr * d), at(S, -slot * kr * kr), 0)
+        lift_adjoint(fr, fg, slot, x, at(ptr(lifted.t), slot * kr), at(ptr(grads.y), slot * d), out, s)
+        close_frame(fr, fg, slot, gF)
+        add(gF, at(ptr(grads.F), slots.F[slot] * size), size)
+        if slots.query[slot] >= 0:
+            copy(gF, at(ptr(grads.bias), slots.query[slot] * size), size)

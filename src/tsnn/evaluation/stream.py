@@ -1,0 +1,123 @@
+"""The protocol for any table: one random negative for AP and AUC, many for MRR, from one replay.
+
+The inductive sets are the rows of `val` and `test` with a node unseen in training, under the same negatives.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tsnn.data.events import EventStream
+from tsnn.data.split import Split
+from tsnn.errors import InputError
+from tsnn.evaluation.asking import Chain, Ranking
+from tsnn.evaluation.card import Result, make_card
+from tsnn.evaluation.metrics import BATCH, link_metrics, rank_metrics, ranks
+from tsnn.evaluation.scorer import Asked, Progress, Scorer, score_blocks
+from tsnn.types import F64, I64, Bool, Visibility
+
+SETS = ("val", "test")
+NEGATIVES = 100
+AGGREGATION = (
+    f"AP and AUC against one negative: unweighted mean over batches of {BATCH} positives, pooled beside it; "
+    "MRR and hits@10 against many: mean over positives, a rank is the mean of the optimistic and the pessimistic one"
+)
+
+
+def evaluate_stream(
+    scorer: Scorer,
+    split: Split,
+    visibility: Visibility,
+    *,
+    negatives: int = NEGATIVES,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Result:
+    """Metrics of a fitted scorer on validation and test rows, and on those with a new node."""
+    stream = split.stream
+    cuts = visibility.cuts(stream.t, split.segment_starts)
+    parts = []
+    for i, name in enumerate(SETS):
+        rows = np.arange(*split.bounds(name), dtype=np.int64)
+        bounds, nodes = draw_negatives(stream, rows, negatives, np.random.default_rng([seed, i]))
+        parts.append(Ranking(stream, rows, cuts[rows], bounds, nodes))
+    asked = Chain(parts)
+    table = _score_table(scorer, stream, asked, progress)
+    is_new = np.isin(np.concatenate([part.rows for part in parts]), split.new_rows(split.train_end, stream.num_events))
+    metrics: dict[str, dict[str, float]] = {}
+    for name, first, last in zip(SETS, asked.starts[:-1], asked.starts[1:], strict=True):
+        metrics[name] = _metrics(table[first:last])
+        if is_new[first:last].any():
+            metrics[f"new_{name}"] = _metrics(table[first:last][is_new[first:last]])
+    drawn = {name: float(np.diff(part.bounds).mean()) - 1 for name, part in zip(SETS, parts, strict=True)}
+    card = make_card(
+        "stream",
+        split,
+        visibility,
+        negatives={"strategy": "random", "seed": seed, "per_positive": 1, "ranked_against": drawn},
+        aggregation=AGGREGATION,
+        notes=["new_val and new_test: every row is fed to the state, only rows with a node unseen in training count"],
+    )
+    return Result(scorer.name, stream.name, metrics, card)
+
+
+def draw_negatives(stream: EventStream, rows: I64, num: int, rng: np.random.Generator) -> tuple[I64, I64]:
+    """For each row one negative for AP, which may equal the positive as in DGB, then up to `num` others for MRR.
+
+    All are destinations of the whole stream of the type the row's own has; the others are distinct and never it.
+    """
+    pool = np.unique(stream.dst)
+    types = np.zeros(stream.num_nodes, np.int64) if stream.node_type is None else stream.node_type
+    wanted, sizes = types[stream.dst[rows]], np.zeros(len(rows), np.int64)
+    drawn: dict[int, tuple[Bool, I64]] = {}
+    for kind in np.unique(wanted):
+        here, same = wanted == kind, pool[types[pool] == kind]
+        if len(same) < 2:
+            raise InputError("a positive has no other destination to be ranked against; use a stream with two or more.")
+        drawn[int(kind)] = here, _draw(same, stream.dst[rows][here], num, rng)
+        sizes[here] = drawn[int(kind)][1].shape[1]
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    nodes = np.empty(int(bounds[-1]), np.int64)
+    for here, columns in drawn.values():
+        nodes[bounds[:-1][here][:, None] + np.arange(columns.shape[1])] = columns
+    return bounds, nodes
+
+
+def _draw(pool: I64, positive: I64, num: int, rng: np.random.Generator) -> I64:
+    one = rng.integers(0, len(pool), (len(positive), 1))
+    others = distinct(len(positive), len(pool) - 1, min(num, len(pool) - 1), rng)
+    others += others >= np.searchsorted(pool, positive)[:, None]  # step over the positive
+    drawn: I64 = pool[np.concatenate([one, others], axis=1)]
+    return drawn
+
+
+def distinct(rows: int, size: int, num: int, rng: np.random.Generator) -> I64:
+    """(rows, num) integers below `size`, distinct inside a row."""
+    if num == size:
+        return np.tile(np.arange(size), (rows, 1))
+    if 2 * num > size:
+        return np.argsort(rng.random((rows, size)), axis=1)[:, :num]
+    drawn = rng.integers(0, size, (rows, num))
+    while True:
+        order = np.argsort(drawn, axis=1, kind="stable")
+        ordered = np.take_along_axis(drawn, order, axis=1)
+        repeated = np.zeros(drawn.shape, np.bool_)
+        np.put_along_axis(repeated, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
+        if not repeated.any():
+            return drawn
+        drawn[repeated] = rng.integers(0, size, int(repeated.sum()))
+
+
+def _score_table(scorer: Scorer, stream: EventStream, asked: Asked, progress: Progress | None) -> F64:
+    """Per query: the positive's score, its one negative's, and its rank among the others."""
+    table = np.empty((len(asked), 3))
+    for step, scores in score_blocks(scorer, stream, asked, progress=progress):
+        ptr = asked.ptr[step.first : step.last + 1] - asked.ptr[step.first]
+        ranked = np.delete(scores, ptr[:-1] + 1)
+        columns = scores[ptr[:-1]], scores[ptr[:-1] + 1], ranks(ranked, ptr - np.arange(len(ptr)))
+        table[step.first : step.last] = np.stack(columns, axis=1)
+    return table
+
+
+def _metrics(table: F64) -> dict[str, float]:
+    return link_metrics(table[:, 0], table[:, 1]) | rank_metrics(table[:, 2])
