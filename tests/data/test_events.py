@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsnn.data.events import EventStream, NodeIds, make_stream, map_ids, stable_key, stable_keys
+from tsnn.data.events import EventStream, NodeIds, make_stream, map_ids, stable_key, stable_keys, write_whole
 from tsnn.errors import InputError
 
 
@@ -98,6 +98,20 @@ def test_ids_that_cannot_be_stored_leave_no_file(tmp_path, strange):
     with pytest.raises(InputError, match="integers or strings"):
         NodeIds([1, strange]).save(tmp_path / "ids.parquet")
     assert not list(tmp_path.iterdir())
+
+
+def test_saving_is_whole_or_nothing(tmp_path):
+    target = tmp_path / "file"
+
+    def fail(partial):
+        partial.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(target, fail)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="there is no folder"):
+        NodeIds([1]).save(tmp_path / "absent" / "ids.parquet")
 
 
 def test_loading_ids_from_nothing_or_garbage(tmp_path):

@@ -18,6 +18,7 @@ from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.facts import FACTS, QUERY_FACTS
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 
+ENGINES = ("reference", "fused")
 CHUNK = 13
 CANDIDATES = 3
 
@@ -149,15 +150,20 @@ def check_facts(plan, result, config: Config) -> None:
         np.testing.assert_allclose(plan.query_facts[:, column], theirs, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("switch", "kind", "visibility"), CASES)
-def test_reference_equals_oracle(switch: str, kind: str, visibility: str) -> None:
-    check_parity(config_of(**SWITCHES[switch]), tricky_stream(**STREAMS[kind]), visibility, "reference", 1e-9)
+def test_engine_equals_oracle(switch: str, kind: str, visibility: str, engine: str) -> None:
+    check_parity(config_of(**SWITCHES[switch]), tricky_stream(**STREAMS[kind]), visibility, engine, 1e-9)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", range(3))
-def test_reference_equals_oracle_on_other_streams(seed: int) -> None:
-    check_parity(config_of(), tricky_stream(seed + 10, relations=True), "strict", "reference", 1e-9)
+def test_engine_equals_oracle_on_other_streams(seed: int, engine: str) -> None:
+    check_parity(config_of(), tricky_stream(seed + 10, relations=True), "strict", engine, 1e-9)
 
 
-def test_float32_stays_close() -> None:
-    check_parity(config_of(train__dtype="float32"), tricky_stream(msg=True), "arrival", "reference", 1e-4)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_float32_stays_close(switch: str, engine: str) -> None:
+    settings = {**SWITCHES[switch], "train__dtype": "float32"}
+    check_parity(config_of(**settings), tricky_stream(relations=True), "arrival", engine, 1e-4)

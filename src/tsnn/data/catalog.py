@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from tsnn.data import dgb, synthetic, table, tgb
 from tsnn.data.events import EventStream
 from tsnn.data.split import Split, split_by_time
+from tsnn.data.tgb_negatives import TgbNegatives
 from tsnn.errors import InputError
 
 SCHEMES = ("dgb", "tgb", "synthetic")
@@ -72,6 +74,12 @@ def default_split(data: str | Path | EventStream) -> Split:
     return split_by_time(stream)
 
 
+def tgb_negatives(split: Split) -> TgbNegatives:
+    """The negatives of a TGB split, stored beside its edge list or generated."""
+    name = split.stream.name.removeprefix("tgb:")
+    return TgbNegatives(split, data_root() / "tgb" / tgb.folder_name(name))
+
+
 def list_data() -> list[DataEntry]:
     """Every address that is known by name, the tables under the data folder, and whether they are there."""
     root = data_root()
@@ -82,7 +90,7 @@ def list_data() -> list[DataEntry]:
     return [*entries, DataEntry("synthetic:roles", "generated", True, spec.nodes, spec.events)]
 
 
-def _entry(address: str, folder: Path, find: Any) -> DataEntry:
+def _entry(address: str, folder: Path, find: Callable[[Path], Path | None]) -> DataEntry:
     present = find(folder) is not None
     nodes, events = _COUNTS.get(address, (None, None)) if present else (None, None)
     return DataEntry(address, str(folder), present, nodes, events)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -128,10 +128,7 @@ class NodeIds:
         """Write the ids to Parquet: each row an integer or a text. Nothing is written if one is neither."""
         numbers, texts = _storable(self.external)
         table = pa.table({"number": pa.array(numbers, pa.int64()), "text": pa.array(texts, pa.string())})
-        target = Path(path)
-        partial = target.with_name(target.name + ".partial")
-        pq.write_table(table, partial)
-        os.replace(partial, target)
+        write_whole(Path(path), lambda partial: pq.write_table(table, partial))
 
     @classmethod
     def load(cls, path: Path | str) -> NodeIds:
@@ -146,6 +143,18 @@ class NodeIds:
             return cls(table["number"].to_numpy())
         pairs = zip(table["number"].to_pylist(), table["text"].to_pylist(), strict=True)
         return cls([text if number is None else number for number, text in pairs])
+
+
+def write_whole(target: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a file beside the target, then put it in place: the target is whole or as it was."""
+    if not target.parent.is_dir():
+        raise InputError(f"there is no folder {target.parent}; make it first.")
+    partial = target.with_name(f".partial-{os.getpid()}-{target.name}")
+    try:
+        write(partial)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _storable(external: Sequence[Hashable]) -> tuple[list[int | None], list[str | None]]:

@@ -8,7 +8,7 @@ A source picks its destination with probability proportional to
 leaving out itself and its last few partners, so that a pair hardly ever repeats. After the event both ends move on:
 
 - with probability `switch` they *take over a fresh role*, drawn uniformly, which only the event's message tells:
-  msg = [1, cos, sin] plus a little noise;
+  msg = loudness * [1, cos, sin] plus a little noise;
 - otherwise each role *turns* by a fixed angle, and msg = [0, 0, 0] plus noise.
 
 What the next choice depends on thus sits in past messages of two nodes that met separately, and has to be carried: a
@@ -47,11 +47,11 @@ class RolesSpec:
     nodes: int = 400
     events: int = 8000
     communities: int = 4
-    sharpness: float = 6.0
-    affinity: float = 1.0
-    switch: float = 0.6
-    turn: float = 0.4
-    loudness: float = 1.0
+    sharpness: float = 10.0
+    affinity: float = 1.5
+    switch: float = 0.8
+    turn: float = 0.3
+    loudness: float = 2.0
     noise: float = 0.1
     cooldown: int = 10
     mean_gap: float = 30.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _codecs
 import gzip
-import os
 import pickle
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from numpy._core import multiarray
 from numpy.typing import NDArray
 
-from tsnn.data.events import EventStream
+from tsnn.data.events import EventStream, write_whole
 from tsnn.data.split import Split
 from tsnn.data.tgb import negative_file
 from tsnn.errors import InputError
@@ -118,10 +117,8 @@ class NegativeTable:
 
     def save(self, path: Path | str) -> None:
         """Write the table as npz, whole or not at all."""
-        target = Path(path)
-        partial = target.with_name(target.name + ".partial.npz")
-        np.savez_compressed(partial, keys=self.keys, ptr=self.ptr, values=self.values)
-        os.replace(partial, target)
+        columns: dict[str, NDArray[Any]] = {"keys": self.keys, "ptr": self.ptr, "values": self.values}
+        write_whole(Path(path), lambda partial: _save_npz(partial, columns))
 
     def lookup(self, keys: I64) -> Ragged:
         """The samples of these keys, in their order."""
@@ -130,6 +127,11 @@ class NegativeTable:
         except KeyError as error:
             raise InputError(f"no negative sample is stored for {error}; fetch both anew.") from None
         return _take(self.ptr, self.values, places)
+
+
+def _save_npz(path: Path, columns: dict[str, NDArray[Any]]) -> None:
+    with path.open("wb") as file:  # a path without .npz would be given one
+        np.savez_compressed(file, allow_pickle=False, **columns)
 
 
 def convert_negatives(source: Path | str, target: Path | str) -> NegativeTable:

@@ -193,7 +193,7 @@ def _dims(plan: UpdatePlan, cfg: ModelConfig, eta: float, dtype: torch.dtype) ->
 def _plan_arrays(plan: UpdatePlan) -> kernels.PlanArrays:
     return kernels.PlanArrays(
         **{name: _plain(getattr(plan, name), np.int32) for name in ("src_h", "dst_h", "src_F", "dst_F", "act_h", "act_F")},
-        is_loop=_plain(plan.is_loop, np.bool_),
+        is_loop=_plain(plan.is_loop, np.uint8),
         act_ptr=_plain(plan.act_ptr, np.int64),
         mult_src=_plain(plan.mult_src, np.float32),
         mult_dst=_plain(plan.mult_dst, np.float32),

@@ -207,6 +207,21 @@ def ptr(_: Any, array: Any) -> Any:
 
 
 @intrinsic
+def pointers(_: Any, arrays: Any) -> Any:
+    """A named tuple of arrays as the same named tuple of pointers: a seventh of the values to hand around."""
+    kinds = [types.CPointer(array.dtype) for array in arrays]
+    same, cls = len(set(kinds)) == 1, arrays.instance_class
+    result = types.NamedUniTuple(kinds[0], len(kinds), cls) if same else types.NamedTuple(kinds, cls)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        fields = [builder.extract_value(args[0], i) for i in range(len(kinds))]
+        data = [context.make_array(kind)(context, builder, field).data for kind, field in zip(arrays, fields, strict=True)]
+        return context.make_tuple(builder, sig.return_type, data)
+
+    return result(arrays), generate
+
+
+@intrinsic
 def at(_: Any, pointer: Any, offset: Any) -> Any:
     """Pointer moved on by `offset` numbers."""
 
@@ -427,16 +442,12 @@ def tanh(x: Any) -> Any:
 
 @overload(sigmoid, jit_options=_INLINE)
 def _sigmoid(x: Any) -> Any:
-    if x == types.float64:
-        return lambda x: 1.0 / (1.0 + math.exp(-x))
-    return _sigmoid32
+    return sigmoid if x == types.float64 else _sigmoid32
 
 
 @overload(tanh, jit_options=_INLINE)
 def _tanh(x: Any) -> Any:
-    if x == types.float64:
-        return lambda x: math.tanh(x)
-    return _tanh32
+    return tanh if x == types.float64 else _tanh32
 
 
 _f = np.float32
@@ -618,7 +629,7 @@ def open_initial(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames) -> None:
     for e in range(dims.n):
         open_version(dims, tape, fr, plan.src_h[e], plan.src_F[e])
         open_version(dims, tape, fr, plan.dst_h[e], plan.dst_F[e])
-        first = plan.act_ptr[e] + (1 if plan.is_loop[e] else 2)
+        first = plan.act_ptr[e] + (1 if plan.is_loop[e] != 0 else 2)
         for j in range(first, plan.act_ptr[e + 1]):
             open_version(dims, tape, fr, plan.act_h[j], plan.act_F[j])
 
@@ -626,11 +637,11 @@ def open_initial(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames) -> None:
 @njit(**_INNER)
 def open_version(dims: Dims, tape: Tape, fr: Frames, row: int, frame: int) -> None:
     """Make y and the reflectors of one initial row, once."""
-    h, F, y, t_y = ptr(tape.h), ptr(tape.F), ptr(tape.y), ptr(tape.t_y)
-    if frame < dims.n0 and not tape.ready_F[frame]:
+    h, F, y, t_y = tape.h, tape.F, tape.y, tape.t_y
+    if frame < dims.n0 and tape.ready_F[frame] == 0:
         tape.ready_F[frame] = 1
         open_frame(fr, frame, at(F, frame * dims.k * dims.d), dims.eps)
-    if row < dims.n0 and not tape.ready_h[row]:
+    if row < dims.n0 and tape.ready_h[row] == 0:
         tape.ready_h[row] = 1
         lift(fr, frame, at(h, row * dims.d), at(y, row * dims.d), at(t_y, row * dims.kr))
 
@@ -676,17 +687,19 @@ def move_frame(dims: Dims, fr: Frames, F: Ptr, pre: int, post: int, step: Ptr) -
 @njit(**_INNER)
 def update_frames(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, e: int) -> None:
     """Step 3 of alg:tsnn: MLP_frame on transported pre-event states, then the new frames (eq:frame_update)."""
-    d, loop = dims.d, plan.is_loop[e]
-    h, y, F = ptr(tape.h), ptr(tape.y), ptr(tape.F)
-    x, step = at(ptr(tape.x_frame), 4 * e * d), at(ptr(tape.dF), 2 * e * dims.kdp)
+    d, loop = dims.d, plan.is_loop[e] != 0
+    h, y, F = tape.h, tape.y, tape.F
+    x, step = at(tape.x_frame, 4 * e * d), at(tape.dF, 2 * e * dims.kdp)
     hu, hv, fu, fv = plan.src_h[e], plan.dst_h[e], plan.src_F[e], plan.dst_F[e]
     if dims.frame_update:
         copy(at(h, hu * d), x, d)
         copy(at(h, hv * d), at(x, 2 * d), d)
-        t = at(ptr(tape.coef), (2 * e * NUM_COEF + PRE) * dims.kr)
+        t = at(tape.coef, (2 * e * NUM_COEF + PRE) * dims.kr)
         transport_pair(fr, fu, fv, loop, x, at(y, hu * d), at(y, hv * d), t)
-        hid = at(ptr(tape.hid_frame), 2 * e * dims.wp)
-        perceptron(dims, ptr(weights.frame_in), ptr(weights.frame_out), ptr(weights.frame_bias), x, hid, step, dims.kdp)
+        hid = at(tape.hid_frame, 2 * e * dims.wp)
+        perceptron(dims, weights.frame_in, weights.frame_out, weights.frame_bias, x, hid, step, dims.kdp)
+        if loop:
+            copy(step, at(step, dims.kdp), dims.kdp)
     post = dims.n0 + 2 * e
     smooth_u = move_frame(dims, fr, F, fu, post, step)
     smooth_v = move_frame(dims, fr, F, fv, post + 1, at(step, dims.kdp))
@@ -696,18 +709,18 @@ def update_frames(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr
 @njit(**_INNER)
 def carry_over(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, e: int) -> None:
     """Rows of x_msg: pre-event stalks and partners in post-update coordinates (prop:carry_over)."""
-    d, loop, post = dims.d, plan.is_loop[e], dims.n0 + 2 * e
+    d, loop, post = dims.d, plan.is_loop[e] != 0, dims.n0 + 2 * e
     hu, hv = plan.src_h[e], plan.dst_h[e]
-    x, coef = at(ptr(tape.x_msg), 4 * e * d), at(ptr(tape.coef), 2 * e * NUM_COEF * dims.kr)
+    x, coef = at(tape.x_msg, 4 * e * d), at(tape.coef, 2 * e * NUM_COEF * dims.kr)
     row = NUM_COEF * dims.kr
-    y_u, y_v = at(ptr(tape.y), hu * d), at(ptr(tape.y), hv * d)
+    y_u, y_v = at(tape.y, hu * d), at(tape.y, hv * d)
     if dims.carry_over:
         lower(fr, post, y_u, x, at(coef, CARRY * dims.kr))
         lower(fr, post + 1, y_v, at(x, 2 * d), at(coef, row + CARRY * dims.kr))
     else:
-        copy(at(ptr(tape.h), hu * d), x, d)
-        copy(at(ptr(tape.h), hv * d), at(x, 2 * d), d)
-        y_u, y_v = at(ptr(tape.lift), 2 * e * d), at(ptr(tape.lift), (2 * e + 1) * d)
+        copy(at(tape.h, hu * d), x, d)
+        copy(at(tape.h, hv * d), at(x, 2 * d), d)
+        y_u, y_v = at(tape.lift, 2 * e * d), at(tape.lift, (2 * e + 1) * d)
         lift(fr, post, x, y_u, at(coef, LIFT * dims.kr))
         lift(fr, post + 1, at(x, 2 * d), y_v, at(coef, row + LIFT * dims.kr))
     transport_pair(fr, post, post + 1, loop, x, y_u, y_v, at(coef, POST * dims.kr))
@@ -732,19 +745,19 @@ def gru_gates(d: int, a: Ptr, b: Ptr, hbar: Ptr, gates: Ptr, out: Ptr) -> None:
 def update_stalks(dims: Dims, weights: Weights, tape: Tape, fr: Frames, e: int) -> None:
     """Step 4 of alg:tsnn: messages (eq:message) and the recurrent update (eq:gru_update)."""
     d, r = dims.d, 2 * e
-    x, m, hid = at(ptr(tape.x_msg), 2 * r * d), at(ptr(tape.m), r * dims.dp), at(ptr(tape.hid_msg), r * dims.wp)
-    a = ptr(tape.scratch)
+    x, m, hid = at(tape.x_msg, 2 * r * d), at(tape.m, r * dims.dp), at(tape.hid_msg, r * dims.wp)
+    a = tape.scratch
     b = at(a, 2 * dims.d3p)
-    perceptron(dims, ptr(weights.msg_in), ptr(weights.msg_out), ptr(weights.msg_bias), x, hid, m, dims.dp)
+    perceptron(dims, weights.msg_in, weights.msg_out, weights.msg_bias, x, hid, m, dims.dp)
     for s in range(2):
-        copy(ptr(weights.gru_in_bias), at(a, s * dims.d3p), dims.d3p)
-        copy(ptr(weights.gru_state_bias), at(b, s * dims.d3p), dims.d3p)
-    layer(ptr(weights.gru_in), d, dims.d3p, m, dims.dp, a, dims.d3p, dims.lanes)
-    layer(ptr(weights.gru_state), d, dims.d3p, x, 2 * d, b, dims.d3p, dims.lanes)
-    gates, h, y = at(ptr(tape.gates), 4 * r * d), at(ptr(tape.gru_h), r * d), at(ptr(tape.gru_y), r * d)
+        copy(weights.gru_in_bias, at(a, s * dims.d3p), dims.d3p)
+        copy(weights.gru_state_bias, at(b, s * dims.d3p), dims.d3p)
+    layer(weights.gru_in, d, dims.d3p, m, dims.dp, a, dims.d3p, dims.lanes)
+    layer(weights.gru_state, d, dims.d3p, x, 2 * d, b, dims.d3p, dims.lanes)
+    gates, h, y = at(tape.gates, 4 * r * d), at(tape.gru_h, r * d), at(tape.gru_y, r * d)
     for s in range(2):
         gru_gates(d, at(a, s * dims.d3p), at(b, s * dims.d3p), at(x, 2 * s * d), at(gates, 4 * s * d), at(h, s * d))
-        t = at(ptr(tape.coef), ((r + s) * NUM_COEF + GRU) * dims.kr)
+        t = at(tape.coef, ((r + s) * NUM_COEF + GRU) * dims.kr)
         lift(fr, dims.n0 + r + s, at(h, s * d), at(y, s * d), t)
 
 
@@ -766,12 +779,12 @@ def read_star(plan: PlanArrays, e: int, like: Ptr) -> Star:
     """Edge weights and degrees of event e."""
     first, stop = plan.act_ptr[e], plan.act_ptr[e + 1]
     sum_u, sum_v, zero = lit(like, 0.0), lit(like, 0.0), lit(like, 0.0)
-    leaf = first + 1 if plan.is_loop[e] else first + 2
+    leaf = first + 1 if plan.is_loop[e] != 0 else first + 2
     for j in range(leaf, stop):
         sum_u += plan.mult_src[j]
         sum_v += plan.mult_dst[j]
     self_u, self_v, uv = lit(like, plan.mult_src[first]), zero, zero
-    if not plan.is_loop[e]:
+    if plan.is_loop[e] == 0:
         self_v = lit(like, plan.mult_dst[first + 1])
         uv = lit(like, plan.mult_src[first + 1]) + lit(like, plan.mult_dst[first])
     return Star(first, leaf, stop, sum_u + uv, sum_v + uv, uv, sum_u + uv + self_u, sum_v + uv + self_v)
@@ -793,11 +806,11 @@ class Stages(NamedTuple):
 
 
 @njit(**_INLINE)
-def read_stages(plan: PlanArrays, tape: Tape) -> Stages:
+def read_stages(tape: Tape, num_entries: int) -> Stages:
     """Pointers of Stages."""
     return Stages(
-        ptr(tape.h), ptr(tape.y), ptr(tape.t_y), ptr(tape.gru_h), ptr(tape.gru_y), ptr(tape.coef),
-        ptr(tape.mid_h), ptr(tape.mid_y), ptr(tape.mid_t), plan.act_ptr[len(plan.act_ptr) - 1],
+        tape.h, tape.y, tape.t_y, tape.gru_h, tape.gru_y, tape.coef,
+        tape.mid_h, tape.mid_y, tape.mid_t, num_entries,
     )  # fmt: skip
 
 
@@ -845,12 +858,12 @@ def diffusion_step(fr: Frames, row: int, r: Ptr, q: Ptr, h: Ptr, D: Ptr, c: Any,
 @njit(**_INNER)
 def diffuse(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, e: int) -> None:
     """Step 5 of alg:tsnn: K rounds over the active graph, all entries at once in each (alg:diffuse)."""
-    d, D, st = dims.d, ptr(weights.D), read_stages(plan, tape)
+    d, D, st = dims.d, weights.D, read_stages(tape, plan.act_ptr[dims.n])
     star = read_star(plan, e, D)
-    r_u = ptr(tape.scratch)
+    r_u = tape.scratch
     r_v, r, q = at(r_u, d), at(r_u, 2 * d), at(r_u, 3 * d)
     for l in range(dims.rounds):
-        t_r = at(ptr(tape.t_round), l * st.num_entries * dims.kr)
+        t_r = at(tape.t_round, l * st.num_entries * dims.kr)
         h_u, y_u, _ = before_round(dims, plan, st, star, e, star.first, l)
         h_v, y_v, _ = before_round(dims, plan, st, star, e, star.leaf - 1, l)
         for i in range(d):
@@ -880,7 +893,7 @@ def step_size(dims: Dims, like: Ptr, degree: Any) -> Any:
 @njit(**_INNER)
 def pass_through(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> None:
     """Write the active entries without diffusion (K = 0)."""
-    st = read_stages(plan, tape)
+    st = read_stages(tape, plan.act_ptr[dims.n])
     star = read_star(plan, e, st.h)
     for j in range(star.first, star.stop):
         h, y, t = before_round(dims, plan, st, star, e, j, 0)
@@ -893,10 +906,10 @@ def pass_through(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> None:
 @njit(**_INNER)
 def measure_energy(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> Any:
     """|h_u - Q_uv h_v|^2 after the last round (eq:loss_aux); 0 for a self-loop."""
-    y_u = at(ptr(tape.y), (dims.n0 + plan.act_ptr[e]) * dims.d)
+    y_u = at(tape.y, (dims.n0 + plan.act_ptr[e]) * dims.d)
     y_v = at(y_u, dims.d)
     s = lit(y_u, 0.0)
-    if not plan.is_loop[e]:
+    if plan.is_loop[e] == 0:
         for i in range(dims.d):
             s += (y_u[i] - y_v[i]) * (y_u[i] - y_v[i])
     return s
@@ -905,7 +918,13 @@ def measure_energy(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> Any:
 @njit(**_ENTRY)
 def forward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape) -> None:
     """The recurrence over the events of a chunk."""
-    fr = Frames(ptr(tape.N), ptr(tape.G), ptr(tape.inv), dims.kr, dims.d)
+    run_forward(dims, pointers(plan), pointers(weights), pointers(tape))
+
+
+@njit(**_INNER)
+def run_forward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape) -> None:
+    """`forward` on pointers."""
+    fr = Frames(tape.N, tape.G, tape.inv, dims.kr, dims.d)
     open_initial(dims, plan, tape, fr)
     for e in range(dims.n):
         update_frames(dims, plan, weights, tape, fr, e)
@@ -947,19 +966,19 @@ def collect_entries(
 ) -> None:
     """gh (m, d): gradients of the stalks that event e wrote, those of their synchronized coordinates included."""
     d, base = dims.d, fg.base
-    y_u = at(ptr(tape.y), (dims.n0 + plan.act_ptr[e]) * d)
+    y_u = at(tape.y, (dims.n0 + plan.act_ptr[e]) * d)
     y_v = at(y_u, d)
     pull = lit(gh, 2.0) * grads.up_energy[e]
-    num_ends = 1 if plan.is_loop[e] else 2
+    num_ends = 1 if plan.is_loop[e] != 0 else 2
     gy = at(s, fr.k + d)
     for j in range(plan.act_ptr[e], plan.act_ptr[e + 1]):
         row, s_end = dims.n0 + j, j - plan.act_ptr[e]
         out = at(gh, s_end * d)
-        copy(at(ptr(grads.up_h), row * d), out, d)
+        copy(at(grads.up_h, row * d), out, d)
         live = grads.live_h[row - base] != 0
         if live:
-            add(at(ptr(grads.gh), (row - base) * d), out, d)
-            copy(at(ptr(grads.gy), (row - base) * d), gy, d)
+            add(at(grads.gh, (row - base) * d), out, d)
+            copy(at(grads.gy, (row - base) * d), gy, d)
         if s_end < num_ends and num_ends == 2:
             if not live:
                 clear(gy, d)
@@ -969,8 +988,8 @@ def collect_entries(
             live = True
         if live:
             frame = dims.n0 + 2 * e + s_end if s_end < num_ends else plan.act_F[j]
-            t = at(ptr(tape.t_y), row * fr.k)
-            lift_adjoint(fr, fg, frame, at(ptr(tape.h), row * d), t, gy, out, s)
+            t = at(tape.t_y, row * fr.k)
+            lift_adjoint(fr, fg, frame, at(tape.h, row * d), t, gy, out, s)
 
 
 @njit(**_INNER)
@@ -994,8 +1013,8 @@ def round_adjoint(
     star: Star, e: int, l: int, gh: Ptr, gr: Ptr, s: Ptr,
 ) -> None:  # fmt: skip
     """gr (m, d): gradients of the residuals of round l."""
-    d, D, st = dims.d, ptr(weights.D), read_stages(plan, tape)
-    t_r = at(ptr(tape.t_round), l * st.num_entries * dims.kr)
+    d, D, st = dims.d, weights.D, read_stages(tape, plan.act_ptr[dims.n])
+    t_r = at(tape.t_round, l * st.num_entries * dims.kr)
     r = at(s, fr.k + 2 * d)
     r_u, r_v = at(r, d), at(r, 2 * d)
     _, y_u, _ = before_round(dims, plan, st, star, e, star.first, l)
@@ -1041,11 +1060,11 @@ def diffusion_adjoint(
     gh: Ptr, gr: Ptr, gy: Ptr, s: Ptr,
 ) -> None:  # fmt: skip
     """Step 5 backward. On return the first rows of gh hold the gradients of the endpoints' GRU outputs."""
-    d, st = dims.d, read_stages(plan, tape)
+    d, st = dims.d, read_stages(tape, plan.act_ptr[dims.n])
     star = read_star(plan, e, gh)
     collect_entries(dims, plan, tape, fr, fg, grads, e, gh, s)
     for l in range(dims.rounds - 1, -1, -1):
-        round_adjoint(dims, plan, weights, tape, fr, fg, ptr(grads.gD), star, e, l, gh, gr, s)
+        round_adjoint(dims, plan, weights, tape, fr, fg, grads.gD, star, e, l, gh, gr, s)
         laplacian(plan, star, gr, gy, d)
         for j in range(star.first, star.stop if l > 0 else star.leaf):
             h, _, t = before_round(dims, plan, st, star, e, j, l)
@@ -1056,11 +1075,11 @@ def diffusion_adjoint(
         row, o = plan.act_h[j] - fg.base, (j - star.first) * d
         if row >= 0:
             grads.live_h[row] = 1
-            copy(at(gh, o), at(ptr(grads.gh), row * d), d)
+            copy(at(gh, o), at(grads.gh, row * d), d)
             if dims.rounds > 0:
-                copy(at(gy, o), at(ptr(grads.gy), row * d), d)
+                copy(at(gy, o), at(grads.gy, row * d), d)
             else:
-                clear(at(ptr(grads.gy), row * d), d)
+                clear(at(grads.gy, row * d), d)
 
 
 @njit(**_INNER)
@@ -1097,20 +1116,20 @@ def stalks_adjoint(
 ) -> None:
     """Step 4 backward: g_x (2, d2p) the gradients of the inputs [hbar | partner] of both endpoints."""
     d, r = dims.d, 2 * e
-    gates, x = at(ptr(tape.gates), 4 * r * d), at(ptr(tape.x_msg), 2 * r * d)
-    d_gates, d_m = at(ptr(grads.d_gates), 4 * r * d), at(ptr(grads.d_msg_out), r * dims.dp)
+    gates, x = at(tape.gates, 4 * r * d), at(tape.x_msg, 2 * r * d)
+    d_gates, d_m = at(grads.d_gates, 4 * r * d), at(grads.d_msg_out, r * dims.dp)
     clear(g_hbar, 2 * dims.dp)
     for s in range(2):
-        if s == 1 and plan.is_loop[e]:
+        if s == 1 and plan.is_loop[e] != 0:
             clear(at(d_gates, 4 * d), 4 * d)
         else:
             o = at(d_gates, 4 * s * d)
             gru_adjoint(d, at(gh, s * d), at(x, 2 * s * d), at(gates, 4 * s * d), o, at(g_hbar, s * dims.dp))
     clear(d_m, 2 * dims.dp)
-    layer(ptr(weights.gru_in), 3 * d, dims.dp, at(d_gates, d), 4 * d, d_m, dims.dp, dims.lanes)
-    layer(ptr(weights.gru_state), 3 * d, dims.dp, d_gates, 4 * d, g_hbar, dims.dp, dims.lanes)
-    hid, g_hid = at(ptr(tape.hid_msg), r * dims.wp), at(ptr(grads.d_msg_hid), r * dims.wp)
-    perceptron_adjoint(dims, ptr(weights.msg_in), ptr(weights.msg_out), hid, d_m, dims.dp, d, g_hid, g_x)
+    layer(weights.gru_in, 3 * d, dims.dp, at(d_gates, d), 4 * d, d_m, dims.dp, dims.lanes)
+    layer(weights.gru_state, 3 * d, dims.dp, d_gates, 4 * d, g_hbar, dims.dp, dims.lanes)
+    hid, g_hid = at(tape.hid_msg, r * dims.wp), at(grads.d_msg_hid, r * dims.wp)
+    perceptron_adjoint(dims, weights.msg_in, weights.msg_out, hid, d_m, dims.dp, d, g_hid, g_x)
     for s in range(2):
         add(at(g_hbar, s * dims.dp), at(g_x, s * dims.d2p), d)
 
@@ -1134,12 +1153,12 @@ def carry_adjoint(
     dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, e: int, g_x: Ptr, g_h: Ptr, g_y: Ptr, s: Ptr
 ) -> None:
     """Adjoint of `carry_over`: g_h, g_y (2, d) the gradients of the endpoints' pre-event stalks and their y."""
-    d, d2p, loop, post = dims.d, dims.d2p, plan.is_loop[e], dims.n0 + 2 * e
-    coef, row = at(ptr(tape.coef), 2 * e * NUM_COEF * dims.kr), NUM_COEF * dims.kr
-    x, num_ends = at(ptr(tape.x_msg), 4 * e * d), 1 if loop else 2
+    d, d2p, loop, post = dims.d, dims.d2p, plan.is_loop[e] != 0, dims.n0 + 2 * e
+    coef, row = at(tape.coef, 2 * e * NUM_COEF * dims.kr), NUM_COEF * dims.kr
+    x, num_ends = at(tape.x_msg, 4 * e * d), 1 if loop else 2
     clear(g_h, 2 * d)
     clear(g_y, 2 * d)
-    y_u, y_v = at(ptr(tape.y), plan.src_h[e] * d), at(ptr(tape.y), plan.dst_h[e] * d)
+    y_u, y_v = at(tape.y, plan.src_h[e] * d), at(tape.y, plan.dst_h[e] * d)
     if dims.carry_over:
         pair_adjoint(
             dims, fr, fg, post, post + 1, loop, g_x, y_u, y_v, at(coef, POST * fr.k), g_y, at(g_y, d), s
@@ -1148,7 +1167,7 @@ def carry_adjoint(
             t = at(coef, i * row + CARRY * fr.k)
             lower_adjoint(fr, fg, post + i, y_v if i else y_u, t, at(g_x, i * d2p), at(g_y, i * d), s)
     else:
-        y_u, y_v = at(ptr(tape.lift), 2 * e * d), at(ptr(tape.lift), (2 * e + 1) * d)
+        y_u, y_v = at(tape.lift, 2 * e * d), at(tape.lift, (2 * e + 1) * d)
         pair_adjoint(
             dims, fr, fg, post, post + 1, loop, g_x, y_u, y_v, at(coef, POST * fr.k), g_y, at(g_y, d), s
         )
@@ -1163,9 +1182,9 @@ def carry_adjoint(
 def post_frame_gradient(dims: Dims, fr: Frames, fg: FrameGrads, grads: Grads, row: int, out: Ptr) -> None:
     """out += gradient of frame version `row`: from scores, from the event that moves it on, from its reflectors."""
     size = dims.k * dims.d
-    add(at(ptr(grads.up_F), row * size), out, size)
+    add(at(grads.up_F, row * size), out, size)
     if grads.live_F[row - fg.base]:
-        add(at(ptr(grads.gF), (row - fg.base) * size), out, size)
+        add(at(grads.gF, (row - fg.base) * size), out, size)
     close_frame(fr, fg, row, out)
 
 
@@ -1175,8 +1194,8 @@ def frames_adjoint(
     g_x: Ptr,
 ) -> None:  # fmt: skip
     """Step 3 backward: post-event frames are complete; g_x (2, d2p) the gradients of the inputs of MLP_frame."""
-    size, loop, post = dims.k * dims.d, plan.is_loop[e], dims.n0 + 2 * e
-    out = at(ptr(grads.d_frame_out), 2 * e * size)
+    size, loop, post = dims.k * dims.d, plan.is_loop[e] != 0, dims.n0 + 2 * e
+    out = at(grads.d_frame_out, 2 * e * size)
     clear(out, 2 * size)
     for s in range(2):
         post_frame_gradient(dims, fr, fg, grads, post + s, out if loop else at(out, s * size))
@@ -1184,13 +1203,13 @@ def frames_adjoint(
         pre = (plan.dst_F[e] if s else plan.src_F[e]) - fg.base
         if pre >= 0:
             grads.live_F[pre] = 1
-            copy(at(out, s * size), at(ptr(grads.gF), pre * size), size)
+            copy(at(out, s * size), at(grads.gF, pre * size), size)
         if dims.frame_update:
             weight = lit(out, 2.0) * grads.up_smooth[e]
-            axpy(weight, at(ptr(tape.dF), (2 * e + s) * dims.kdp), at(out, s * size), size)
+            axpy(weight, at(tape.dF, (2 * e + s) * dims.kdp), at(out, s * size), size)
     if dims.frame_update:
-        hid, g_hid = at(ptr(tape.hid_frame), 2 * e * dims.wp), at(ptr(grads.d_frame_hid), 2 * e * dims.wp)
-        perceptron_adjoint(dims, ptr(weights.frame_in), ptr(weights.frame_out), hid, out, size, size, g_hid, g_x)
+        hid, g_hid = at(tape.hid_frame, 2 * e * dims.wp), at(grads.d_frame_hid, 2 * e * dims.wp)
+        perceptron_adjoint(dims, weights.frame_in, weights.frame_out, hid, out, size, size, g_hid, g_x)
 
 
 @njit(**_INNER)
@@ -1199,10 +1218,10 @@ def inputs_adjoint(
     g_x: Ptr, g_h: Ptr, g_y: Ptr, s: Ptr,
 ) -> None:  # fmt: skip
     """Adjoint of the reads of event e: hand g_h and g_y to the stalk versions it started from."""
-    d, loop, hu, hv = dims.d, plan.is_loop[e], plan.src_h[e], plan.dst_h[e]
+    d, loop, hu, hv = dims.d, plan.is_loop[e] != 0, plan.src_h[e], plan.dst_h[e]
     if dims.frame_update:
-        y_u, y_v = at(ptr(tape.y), hu * d), at(ptr(tape.y), hv * d)
-        t = at(ptr(tape.coef), (2 * e * NUM_COEF + PRE) * fr.k)
+        y_u, y_v = at(tape.y, hu * d), at(tape.y, hv * d)
+        t = at(tape.coef, (2 * e * NUM_COEF + PRE) * fr.k)
         pair_adjoint(dims, fr, fg, plan.src_F[e], plan.dst_F[e], loop, g_x, y_u, y_v, t, g_y, at(g_y, d), s)
         add(g_x, g_h, d)
         add(at(g_x, dims.d2p), at(g_h, d), d)
@@ -1210,8 +1229,8 @@ def inputs_adjoint(
         row = (hv if i else hu) - fg.base
         if row >= 0:
             grads.live_h[row] = 1
-            copy(at(g_h, i * d), at(ptr(grads.gh), row * d), d)
-            copy(at(g_y, i * d), at(ptr(grads.gy), row * d), d)
+            copy(at(g_h, i * d), at(grads.gh, row * d), d)
+            copy(at(g_y, i * d), at(grads.gy, row * d), d)
 
 
 @njit(**_INNER)
@@ -1219,28 +1238,34 @@ def initial_gradients(dims: Dims, tape: Tape, fr: Frames, fg: FrameGrads, grads:
     """Gradients of h0 and F0, when they are wanted (base = 0)."""
     d, size = dims.d, dims.k * dims.d
     for row in range(dims.n0):
-        out = at(ptr(grads.g_h0), row * d)
-        copy(at(ptr(grads.up_h), row * d), out, d)
+        out = at(grads.g_h0, row * d)
+        copy(at(grads.up_h, row * d), out, d)
         if grads.live_h[row]:
-            add(at(ptr(grads.gh), row * d), out, d)
-            t = at(ptr(tape.t_y), row * fr.k)
-            lift_adjoint(fr, fg, row, at(ptr(tape.h), row * d), t, at(ptr(grads.gy), row * d), out, s)
+            add(at(grads.gh, row * d), out, d)
+            t = at(tape.t_y, row * fr.k)
+            lift_adjoint(fr, fg, row, at(tape.h, row * d), t, at(grads.gy, row * d), out, s)
     for row in range(dims.n0):
-        out = at(ptr(grads.g_F0), row * size)
+        out = at(grads.g_F0, row * size)
         if tape.ready_F[row]:
             clear(out, size)
             post_frame_gradient(dims, fr, fg, grads, row, out)
         else:
-            copy(at(ptr(grads.up_F), row * size), out, size)
+            copy(at(grads.up_F, row * size), out, size)
 
 
 @njit(**_ENTRY)
 def backward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, grads: Grads, base: int) -> None:
     """The adjoint of `forward`, events in reverse; weights packed transposed."""
+    run_backward(dims, pointers(plan), pointers(weights), pointers(tape), pointers(grads), base)
+
+
+@njit(**_INNER)
+def run_backward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, grads: Grads, base: int) -> None:
+    """`backward` on pointers."""
     d = dims.d
-    fr = Frames(ptr(tape.N), ptr(tape.G), ptr(tape.inv), dims.kr, d)
-    fg = FrameGrads(ptr(grads.gN), ptr(grads.gS), base)
-    s = ptr(grads.scratch)
+    fr = Frames(tape.N, tape.G, tape.inv, dims.kr, d)
+    fg = FrameGrads(grads.gN, grads.gS, base)
+    s = grads.scratch
     g_hbar = at(s, dims.kr + 6 * d)
     g_x, g_h = at(g_hbar, 2 * dims.dp), at(g_hbar, 2 * dims.dp + 2 * dims.d2p)
     g_y = at(g_h, 2 * d)
@@ -1369,7 +1394,7 @@ class GeometryGrads(NamedTuple):
 @njit(**_INNER)
 def scalars_adjoint(cand_ptr: Array, slots: Slots, lifted: Lifted, grads: GeometryGrads, d: int) -> None:
     """Gradients of the lifted slots and of their squared norms."""
-    y, gy, up = ptr(lifted.y), ptr(grads.y), ptr(grads.up)
+    y, gy, up = ptr(lifted.y), grads.y, grads.up
     two = lit(y, 2.0)
     for query in range(len(slots.of_src)):
         source = slots.of_src[query]
@@ -1396,17 +1421,17 @@ def geometry_adjoint(
     d = h.shape[1]
     fr = Frames(ptr(lifted.N), ptr(lifted.G), ptr(lifted.inv), kr, d)
     scalars_adjoint(cand_ptr, slots, lifted, grads, d)
-    s = ptr(grads.scratch)
+    s = grads.scratch
     gN, S, gF = at(s, kr + d), at(s, kr + d + size), at(s, kr + d + size + kr * kr)
     for slot in range(len(lifted.norm2)):
         if not grads.touched[slot]:
             continue
-        x, out = at(ptr(h), slots.h[slot] * d), at(ptr(grads.h), slots.h[slot] * d)
+        x, out = at(ptr(h), slots.h[slot] * d), at(grads.h, slots.h[slot] * d)
         axpy(lit(x, 2.0) * grads.norm2[slot], x, out, d)
         clear(gN, 2 * size + kr * kr)
         fg = FrameGrads(at(gN, -slot * kr * d), at(S, -slot * kr * kr), 0)
-        lift_adjoint(fr, fg, slot, x, at(ptr(lifted.t), slot * kr), at(ptr(grads.y), slot * d), out, s)
+        lift_adjoint(fr, fg, slot, x, at(ptr(lifted.t), slot * kr), at(grads.y, slot * d), out, s)
         close_frame(fr, fg, slot, gF)
-        add(gF, at(ptr(grads.F), slots.F[slot] * size), size)
+        add(gF, at(grads.F, slots.F[slot] * size), size)
         if slots.query[slot] >= 0:
-            copy(gF, at(ptr(grads.bias), slots.query[slot] * size), size)
+            copy(gF, at(grads.bias, slots.query[slot] * size), size)

@@ -42,7 +42,14 @@ class Ranking:
             self.nodes[bounds[0] : bounds[-1]].astype(np.int64), bounds[:-1] - bounds[0], self.stream.dst[rows]
         )
         stream = self.stream
-        return Queries(self.cut[start:stop], stream.src[rows], times(stream, rows), relations(stream, rows), _with_positives(bounds), cand)
+        return Queries(
+            self.cut[start:stop],
+            stream.src[rows],
+            times(stream, rows),
+            relations(stream, rows),
+            _with_positives(bounds),
+            cand,
+        )
 
 
 def _with_positives(bounds: I64) -> I64:

@@ -53,7 +53,7 @@ def quantile_of_sorted(t: NDArray[np.generic], n: I64, q: float) -> F64:
 
 
 def mean_repeat_gap(stream: EventStream) -> F64:
-    """For n = 0 .. num_events: the mean gap of each pair among the first n rows (0 for a single event), over all pairs."""
+    """For n = 0 .. num_events, over all pairs among the first n rows: the mean of their mean gaps, 0 for a single."""
     t = stream.t.astype(np.float64)
     pair = stream.src * stream.num_nodes + stream.dst
     order = np.argsort(pair, kind="stable")
@@ -144,12 +144,13 @@ class EdgeBank(_Heuristic):
         """
         t, cut = plan.stream.t, np.maximum(plan.queries.cut, 1)
         origin = float(t[0])
-        now = plan.queries.t - origin
         if self.mode == "fixed_proportion":
-            return now - (quantile_of_sorted(t, cut, 1 - self.proportion) - origin)
-        latest = t[cut - 1].astype(np.float64) - origin
-        window = self._window if self.mode == "fixed_time_window" else self._window_at[cut]
-        return now - (latest - window)
+            oldest = quantile_of_sorted(t, cut, 1 - self.proportion) - origin
+        else:
+            window = self._window if self.mode == "fixed_time_window" else self._window_at[cut]
+            oldest = t[cut - 1].astype(np.float64) - origin - window
+        reach: F64 = plan.queries.t - origin - oldest
+        return reach
 
 
 def _fact(plan: ChunkPlan, name: str) -> F64:

@@ -72,4 +72,3 @@ def evaluate_dgb(
         notes=[INDUCTIVE_NOTE] if any(name.startswith("new_") for name in asked) else [],
     )
     return Result(scorer.name, split.stream.name, metrics, card)
-
