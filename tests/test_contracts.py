@@ -109,7 +109,9 @@ def test_company_does_not_matter(scorer_and_stream, visibility):
     scorer.fit(split_by_time(stream), Visibility.parse(visibility))
     queries = ask(stream, visibility)
     whole = score_queries(scorer, stream, queries)
-    np.testing.assert_allclose(score_queries(scorer, stream, queries, max_rows=3, max_candidates=7), whole, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        score_queries(scorer, stream, queries, max_rows=3, max_candidates=7), whole, rtol=1e-5, atol=1e-6
+    )
     backwards = queries.cand.reshape(EVENTS, CANDIDATES)[:, ::-1]
     flipped = score_queries(scorer, stream, replace(queries, cand=backwards.ravel()))
     np.testing.assert_allclose(flipped.reshape(EVENTS, -1)[:, ::-1].ravel(), whole, rtol=1e-5, atol=1e-6)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from scripts import paper_map
 
 ROOT = Path(__file__).resolve().parents[1]

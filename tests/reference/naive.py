@@ -501,12 +501,12 @@ class Model:
         self.config, self.m, self.p = config, config.model, params
         self.events, self.gap = events, gap
 
-    def U(self, F: Tensor) -> Tensor:  # noqa: N802
+    def U(self, F: Tensor) -> Tensor:
         if not self.m.transport:
             return torch.eye(self.m.stalk_dim, dtype=torch.float64)
         return orthogonal_map(F, self.m.reflector_eps)
 
-    def Q(self, F_to: Tensor, F_from: Tensor) -> Tensor:  # noqa: N802
+    def Q(self, F_to: Tensor, F_from: Tensor) -> Tensor:
         return self.U(F_to).T @ self.U(F_from)
 
     def phi(self, gap: float, dim: int) -> Tensor:

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+
 from tests.reference import naive
 from tests.reference.naive import EdgeBank, Entry, NaiveConfig, NaiveEvents, Query
 

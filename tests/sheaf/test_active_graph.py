@@ -1,8 +1,8 @@
 import torch
 from hypothesis import given
-from tests.sheaf.cases import Event, events, few, literal_neighbors
 from torch.testing import assert_close
 
+from tests.sheaf.cases import Event, events, few, literal_neighbors
 from tsnn.sheaf.active_graph import adjacency, degrees, safe_degrees, stars
 
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sheaf.cases import EPS, Event, events, few, literal_diffuse, make_event
 from torch.testing import assert_close
 
+from tests.sheaf.cases import EPS, Event, events, few, literal_diffuse, make_event
 from tsnn.sheaf.active_graph import adjacency
 from tsnn.sheaf.diffusion import capped_step, diffuse
 from tsnn.sheaf.householder import frame_matrix

@@ -1,9 +1,9 @@
 import pytest
 import torch
 from hypothesis import given
-from tests.sheaf.cases import EPS, Event, events, few, literal_frame
 from torch.testing import assert_close
 
+from tests.sheaf.cases import EPS, Event, events, few, literal_frame
 from tsnn.sheaf.householder import frame_matrix, reflect, reflect_with, reflector_weights
 
 

@@ -1,8 +1,8 @@
 import torch
 from hypothesis import given
-from tests.sheaf.cases import EPS, Event, events, few, literal_frame
 from torch.testing import assert_close
 
+from tests.sheaf.cases import EPS, Event, events, few, literal_frame
 from tsnn.sheaf.transport import synchronize, transport
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import torch
-from tests.sheaf.cases import EPS, make_event
 from torch import Tensor
 
+from tests.sheaf.cases import EPS, make_event
 from tsnn.theory.active import ActiveSet
 
 

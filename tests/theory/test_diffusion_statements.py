@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 from hypothesis import given
+
 from tests.sheaf.cases import few
 from tests.theory.builders import actives, random_active, single_edge
-
 from tsnn.sheaf.diffusion import capped_step, diffuse
 from tsnn.theory.active import ActiveSet
 from tsnn.theory.diffusion import energy, energy_descent, feature_scaled, nonexpansive, step_size_bound

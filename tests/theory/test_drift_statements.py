@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.sheaf.cases import few
 from tests.theory.builders import actives, random_active, single_edge
-
 from tsnn.sheaf.diffusion import capped_step
 from tsnn.theory.active import ActiveSet
 from tsnn.theory.drift import drift_control, frame_drift, operator_shift, stale

@@ -1,9 +1,9 @@
 import pytest
 import torch
 from hypothesis import given
+
 from tests.sheaf.cases import EPS, few
 from tests.theory.builders import actives
-
 from tsnn.sheaf.householder import frame_matrix
 from tsnn.sheaf.transport import transport
 from tsnn.theory.active import ActiveSet

@@ -5,10 +5,10 @@ R is a product of reflectors, so it is applied by appending its rows to every fr
 
 import torch
 from hypothesis import given
-from tests.sheaf.cases import EPS, few
-from tests.theory.builders import actives
 from torch.testing import assert_close
 
+from tests.sheaf.cases import EPS, few
+from tests.theory.builders import actives
 from tsnn.sheaf.diffusion import diffuse
 from tsnn.sheaf.householder import frame_matrix
 from tsnn.sheaf.laplacian import dirichlet_energy, sheaf_laplacian

@@ -1,8 +1,8 @@
 import pytest
 import torch
-from tests.theory.builders import rotations
 from torch import Tensor, nn
 
+from tests.theory.builders import rotations
 from tsnn.theory.scope import distance_from_scalar, equivariance_defect, invariant_message, outside_class, psi_equiv
 
 D = 5

@@ -2,9 +2,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.sheaf.cases import EPS, few
 from tests.theory.builders import actives, random_active, rotations, single_edge
-
 from tsnn.sheaf.laplacian import connection_laplacian, graph_laplacian, lift, pairwise_transports
 from tsnn.theory.active import ActiveSet
 from tsnn.theory.transport import flat_transport, spectral_equivalence, sync_equiv, walk_product

@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sheaf.cases import EPS, few
 
+from tests.sheaf.cases import EPS, few
 from tsnn.theory.wl import TemporalGraph, mixed_classes, temporal_colors, twl
 
 

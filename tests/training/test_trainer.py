@@ -43,7 +43,7 @@ def update_gradients(trainer: Trainer, plan) -> dict[str, float]:
     trainer.model.zero_grad()
     trainer._losses(plan, versions).ce.backward()
     names = ("updater.frame_in", "updater.frame_out", "updater.msg_in", "updater.msg_out", "updater.gru")
-    found = {name: 0.0 for name in names}
+    found = dict.fromkeys(names, 0.0)
     for name, parameter in trainer.model.named_parameters():
         for part in names:
             if name.startswith(part) and parameter.grad is not None:
@@ -57,7 +57,7 @@ def test_ranking_loss_reaches_the_update_networks_on_uslegis_under_strict(need_d
     split = default_split(load("dgb:USLegis"))
     config = config_of(train__visibility="strict", train__chunk=40, model__num_neighbors=2)
     trainer = Trainer(config, split, lambda model: 0.0)
-    start, stop, first, last = next(c for c in trainer._chunks(0) if c[0] > 0 and c[3] - c[2] > 1000)
+    start, stop, first, _ = next(c for c in trainer._chunks(0) if c[0] > 0 and c[3] - c[2] > 1000)
     trainer.planner.advance(start)
     plan = trainer.planner.plan(stop, trainer._queries(start, first, first + 40))
     # One chunk before is run for real, so that stalks and frames are not at their initial zeros.
@@ -77,7 +77,7 @@ def test_training_lowers_the_loss(visibility, tmp_path):
     assert entries[-1]["losses"]["ce"] < 0.9 * entries[0]["losses"]["ce"]
 
 
-class Killed(Exception):
+class KilledError(Exception):
     pass
 
 
@@ -97,11 +97,11 @@ def test_resume_after_a_kill_is_bit_identical(chunk, tmp_path, monkeypatch):
         nonlocal calls
         calls += 1
         if calls == chunk:
-            raise Killed
+            raise KilledError
         train_chunk(self, plan)
 
     monkeypatch.setattr(Trainer, "_train_chunk", dying)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         killed.run()
     monkeypatch.undo()
     resumed = make(folder, lambda model: float(model.head.beta.detach()))
@@ -142,7 +142,7 @@ def test_a_diverging_loss_says_what_to_do():
     trainer = make()
     with torch.no_grad():
         trainer.model.head.beta.fill_(torch.nan)
-    with pytest.raises(TsnnError, match="lower train.lr"):
+    with pytest.raises(TsnnError, match=r"lower train\.lr"):
         trainer.run()
 
 

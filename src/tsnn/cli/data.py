@@ -75,7 +75,9 @@ def import_(
     src: Annotated[str | None, typer.Option(help="Column of the source.")] = None,
     dst: Annotated[str | None, typer.Option(help="Column of the destination.")] = None,
     t: Annotated[str | None, typer.Option(help="Column of the time.")] = None,
-    msg: Annotated[list[str] | None, typer.Option(help="Column with an event feature; may be given several times.")] = None,
+    msg: Annotated[
+        list[str] | None, typer.Option(help="Column with an event feature; may be given several times.")
+    ] = None,
     edge_type: Annotated[str | None, typer.Option(help="Column of the relation.")] = None,
     sort: Annotated[bool, typer.Option(help="Sort the rows by time.")] = False,
 ) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from tsnn.cli.display import console, print_figures, print_json
 from tsnn.cli.train import train
 from tsnn.training.run import METRICS, Run
-from tsnn.cli.display import console, print_figures, print_json
 
 DEMO_DATA = "synthetic:roles"
 

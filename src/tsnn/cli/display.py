@@ -35,12 +35,13 @@ def training_bar(quiet: bool) -> Iterator[Any]:
 
         def show(at: TrainingProgress) -> None:
             done = at.epoch * at.rows + at.row
-            began.append((time.monotonic(), done)) if not began else None
+            if not began:
+                began.append((time.monotonic(), done))
             since, first = began[0]
-            rate = (done - first) / max(time.monotonic() - since, 1e-9)
+            rate = f"{(done - first) / max(time.monotonic() - since, 1e-9):,.0f} events/s"
             best = f", best validation {at.best:.4f}" if at.best >= 0 else ""
             description = f"epoch {at.epoch + 1}/{at.epochs}, loss {at.loss:.4f}{best}"
-            bar.update(task, completed=done, total=at.epochs * at.rows, description=description, rate=f"{rate:,.0f} events/s")
+            bar.update(task, completed=done, total=at.epochs * at.rows, description=description, rate=rate)
 
         yield show
 

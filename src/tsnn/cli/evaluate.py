@@ -11,38 +11,39 @@ from tsnn.cli.display import print_figures, print_json
 from tsnn.data.catalog import default_split, load
 from tsnn.data.events import EventStream
 from tsnn.errors import ConfigError
-from tsnn.evaluation.evaluate import BASELINES, evaluate_scorer, make_baseline, protocol_of
+from tsnn.evaluation.evaluate import evaluate as evaluate_scorer
 from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.roster import NAMES, baseline
 from tsnn.evaluation.scorer import Scorer
 from tsnn.training.run import Run
 from tsnn.types import Visibility
 
 
 def evaluate(
-    scorer: Annotated[str, typer.Argument(help=f"A run folder, or one of {', '.join(BASELINES)}.")],
+    scorer: Annotated[
+        str, typer.Argument(help=f"A run folder, or one of {', '.join(NAMES)}; edgebank:MODE chooses its memory.")
+    ],
     data: Annotated[str, typer.Argument(help="Address or path of the data.")],
     protocol: Annotated[str | None, typer.Option(help="dgb, tgb or stream; by default that of the data.")] = None,
     visibility: Annotated[str, typer.Option(help="strict, arrival or batch:N.")] = "strict",
     negatives: Annotated[str, typer.Option(help="random, historical or inductive (dgb).")] = "random",
-    mode: Annotated[str | None, typer.Option(help="EdgeBank's memory mode; by default the suite's best.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of a baseline that learns.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Evaluate a run or a baseline: every figure comes with what an event was allowed to see."""
     seen = Visibility.parse(visibility)
-    stream = load(data)
-    chosen = protocol or protocol_of(stream)
-    candidate = _scorer(scorer, stream, chosen, mode, seed)
-    result = evaluate_scorer(candidate, default_split(stream), chosen, seen, negatives=negatives).to_dict()
+    split = default_split(load(data))
+    candidate = _scorer(scorer, split.stream, seed)
+    result = evaluate_scorer(candidate, split, seen, protocol=protocol, negatives=negatives).to_dict()
     if json:
         print_json(result)
     else:
         print_figures([result])
 
 
-def _scorer(name: str, stream: EventStream, protocol: str, mode: str | None, seed: int) -> Scorer:
-    if name in BASELINES:
-        return make_baseline(name, stream, protocol, mode=mode, seed=seed)
+def _scorer(name: str, stream: EventStream, seed: int) -> Scorer:
+    if name.partition(":")[0] in NAMES:
+        return baseline(name, data=stream.name, seed=seed)
     if not Path(name).is_dir():
-        raise ConfigError(f"{name} is neither a run folder nor one of {', '.join(BASELINES)}.")
-    return ModelScorer(Run.load(name).model, default_split(stream).stream)
+        raise ConfigError(f"{name} is neither a run folder nor one of {', '.join(NAMES)}.")
+    return ModelScorer(Run.load(name).model, stream)

@@ -14,14 +14,20 @@ from tsnn.training.train import train as train_run
 
 
 def train(
-    data: Annotated[str, typer.Argument(help="dgb:NAME, tgb:NAME, synthetic:roles, or the path of a CSV or Parquet table.")],
+    data: Annotated[
+        str, typer.Argument(help="dgb:NAME, tgb:NAME, synthetic:roles, or the path of a CSV or Parquet table.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the run; an interrupted run in it goes on.")],
     config: Annotated[Path | None, typer.Option(help="TOML file with the settings to change.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be given several times.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="section.key=value; may be given several times.")
+    ] = None,
     src: Annotated[str | None, typer.Option(help="Column of a table that holds the source.")] = None,
     dst: Annotated[str | None, typer.Option(help="Column that holds the destination.")] = None,
     t: Annotated[str | None, typer.Option(help="Column that holds the time.")] = None,
-    msg: Annotated[list[str] | None, typer.Option(help="Column with an event feature; may be given several times.")] = None,
+    msg: Annotated[
+        list[str] | None, typer.Option(help="Column with an event feature; may be given several times.")
+    ] = None,
     edge_type: Annotated[str | None, typer.Option(help="Column that holds the relation.")] = None,
     compare: Annotated[bool, typer.Option(help="Evaluate the baselines beside the model.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,

@@ -7,8 +7,7 @@ in: it checks every column, so that the parts below can lean on sorted finite ti
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tsnn.errors import InputError
+from tsnn.files import write_whole
 from tsnn.types import I64, U64, Bool
 
 _INT64 = range(-(2**63), 2**63)
@@ -143,18 +143,6 @@ class NodeIds:
             return cls(table["number"].to_numpy())
         pairs = zip(table["number"].to_pylist(), table["text"].to_pylist(), strict=True)
         return cls([text if number is None else number for number, text in pairs])
-
-
-def write_whole(target: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a file beside the target, then put it in place: the target is whole or as it was."""
-    if not target.parent.is_dir():
-        raise InputError(f"there is no folder {target.parent}; make it first.")
-    partial = target.with_name(f".partial-{os.getpid()}-{target.name}")
-    try:
-        write(partial)
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _storable(external: Sequence[Hashable]) -> tuple[list[int | None], list[str | None]]:

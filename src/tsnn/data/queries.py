@@ -20,7 +20,7 @@ class Queries:
 
     cut: I64
     src: I64
-    t: NDArray[np.float64]
+    t: NDArray[np.generic]
     edge_type: I64  # zeros where the stream has no relations
     ptr: I64
     cand: I64
@@ -39,3 +39,7 @@ class Queries:
             self.ptr[start : stop + 1] - a,
             self.cand[a:b],
         )
+
+
+_NONE = np.zeros(0, np.int64)
+NO_QUERIES = Queries(_NONE, _NONE, np.zeros(0), _NONE, np.zeros(1, np.int64), _NONE)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tsnn.data.events import EventStream, NodeIds, make_stream
 from tsnn.errors import InputError
+from tsnn.files import write_whole
 
 MsgColumns = str | list[str] | tuple[str, ...] | None
 """Names of feature columns; `"auto"` takes every numeric column that is not named otherwise."""
@@ -204,3 +205,16 @@ def read_node_types(path: Path | str) -> dict[Any, Any]:
 
 def _stem(path: Path) -> str:
     return path.name.split(".")[0]
+
+
+def write_table(stream: EventStream, path: Path | str) -> None:
+    """A stream as Parquet, in the columns that `read_table` reads by default; features are f0, f1, ..."""
+    external = np.array(stream.ids.external, dtype=object)
+    ends = {name: external[getattr(stream, name)].tolist() for name in ("src", "dst")}
+    columns: dict[str, Any] = {**ends, "t": stream.t}
+    if stream.edge_type is not None:
+        columns["edge_type"] = stream.edge_type
+    for i in range(stream.msg_dim):
+        assert stream.msg is not None
+        columns[f"f{i}"] = stream.msg[:, i]
+    write_whole(Path(path), lambda partial: pq.write_table(pa.table(columns), partial))

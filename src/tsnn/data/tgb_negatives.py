@@ -18,10 +18,11 @@ import numpy as np
 from numpy._core import multiarray
 from numpy.typing import NDArray
 
-from tsnn.data.events import EventStream, write_whole
+from tsnn.data.events import EventStream
 from tsnn.data.split import Split
 from tsnn.data.tgb import negative_file
 from tsnn.errors import InputError
+from tsnn.files import write_whole
 from tsnn.types import I32, I64, Bool
 
 GENERATED = {"tgbl-wiki": 12_000}  # asks for more than there are destinations: every other one, whatever the draw

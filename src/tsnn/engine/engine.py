@@ -46,7 +46,10 @@ def _fused_update(model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0
 
 def run_update(model: TSNN, engine: Engine, store: StateStore, plan: UpdatePlan, stream: EventStream) -> Versions:
     """The recurrence from the store's states. Writes nothing: `commit` does."""
-    return engine(model, plan, model.context(plan, stream), *store.gather(plan.nodes))
+    h, F = store.gather(plan.nodes)
+    if not plan.num_events:  # many queries of one cut: nothing to run, only states to read
+        return Versions(h, F, h.new_zeros(0), h.new_zeros(0))
+    return engine(model, plan, model.context(plan, stream), h, F)
 
 
 def commit(store: StateStore, plan: UpdatePlan, versions: Versions) -> None:

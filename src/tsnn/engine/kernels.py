@@ -51,6 +51,8 @@ PANEL_VECTORS = 4 if _WIDE else 2  # accumulators of two endpoints must fit the 
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
 _INNER: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "error_model": "numpy"}
 _INLINE: dict[str, Any] = {**_INNER, "forceinline": True}
+# Stages have one caller: merging them before code generation saves compiling each subtree of calls once per level.
+_STAGE: dict[str, Any] = {**_INNER, "inline": "always"}
 _ENTRY: dict[str, Any] = {**_INNER, "cache": True}
 
 # Slots of Tape.coef: coefficients of the applications of U at an endpoint.
@@ -573,14 +575,14 @@ def coefficients_back(fr: Frames, row: int, x: Ptr, t: Ptr) -> None:
             t[i] -= G[i * k + j] * t[j]
 
 
-@njit(**_INLINE)
+@njit(**_INNER)
 def lift(fr: Frames, row: int, x: Ptr, out: Ptr, t: Ptr) -> None:
     """out = U x: local to synchronized coordinates. Leaves the coefficients in t."""
     coefficients(fr, row, x, t)
     subtract(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, t, x, out)
 
 
-@njit(**_INLINE)
+@njit(**_INNER)
 def lower(fr: Frames, row: int, x: Ptr, out: Ptr, t: Ptr) -> None:
     """out = U^T x: synchronized to local coordinates. Leaves the coefficients in t."""
     coefficients_back(fr, row, x, t)
@@ -623,7 +625,7 @@ def close_frame(fr: Frames, fg: FrameGrads, row: int, out: Ptr) -> None:
 # ----------------------------------------------------------------------------------------------------------------
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def open_initial(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames) -> None:
     """Reflectors and synchronized coordinates of the initial rows that an event reads."""
     for e in range(dims.n):
@@ -634,7 +636,7 @@ def open_initial(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames) -> None:
             open_version(dims, tape, fr, plan.act_h[j], plan.act_F[j])
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def open_version(dims: Dims, tape: Tape, fr: Frames, row: int, frame: int) -> None:
     """Make y and the reflectors of one initial row, once."""
     h, F, y, t_y = tape.h, tape.F, tape.y, tape.t_y
@@ -646,7 +648,7 @@ def open_version(dims: Dims, tape: Tape, fr: Frames, row: int, frame: int) -> No
         lift(fr, frame, at(h, row * dims.d), at(y, row * dims.d), at(t_y, row * dims.kr))
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def transport_pair(fr: Frames, frame_u: int, frame_v: int, loop: bool, x: Ptr, y_u: Ptr, y_v: Ptr, t: Ptr) -> None:
     """Second halves of the two input rows x (2, 2d): each endpoint's partner in its own coordinates."""
     d = fr.d
@@ -684,7 +686,7 @@ def move_frame(dims: Dims, fr: Frames, F: Ptr, pre: int, post: int, step: Ptr) -
     return dot(step, step, size) if dims.frame_update else lit(F, 0.0)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def update_frames(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, e: int) -> None:
     """Step 3 of alg:tsnn: MLP_frame on transported pre-event states, then the new frames (eq:frame_update)."""
     d, loop = dims.d, plan.is_loop[e] != 0
@@ -706,7 +708,7 @@ def update_frames(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr
     tape.smooth[e] = smooth_u if loop else smooth_u + smooth_v
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def carry_over(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, e: int) -> None:
     """Rows of x_msg: pre-event stalks and partners in post-update coordinates (prop:carry_over)."""
     d, loop, post = dims.d, plan.is_loop[e] != 0, dims.n0 + 2 * e
@@ -741,7 +743,7 @@ def gru_gates(d: int, a: Ptr, b: Ptr, hbar: Ptr, gates: Ptr, out: Ptr) -> None:
         out[i] = c + z[i] * (hbar[i] - c)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def update_stalks(dims: Dims, weights: Weights, tape: Tape, fr: Frames, e: int) -> None:
     """Step 4 of alg:tsnn: messages (eq:message) and the recurrent update (eq:gru_update)."""
     d, r = dims.d, 2 * e
@@ -855,7 +857,7 @@ def diffusion_step(fr: Frames, row: int, r: Ptr, q: Ptr, h: Ptr, D: Ptr, c: Any,
     lift(fr, row, h_post, y_post, t_post)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def diffuse(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, e: int) -> None:
     """Step 5 of alg:tsnn: K rounds over the active graph, all entries at once in each (alg:diffuse)."""
     d, D, st = dims.d, weights.D, read_stages(tape, plan.act_ptr[dims.n])
@@ -890,7 +892,7 @@ def step_size(dims: Dims, like: Ptr, degree: Any) -> Any:
     return lit(like, dims.eta) / max(degree, lit(like, 1.0))
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def pass_through(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> None:
     """Write the active entries without diffusion (K = 0)."""
     st = read_stages(tape, plan.act_ptr[dims.n])
@@ -903,7 +905,7 @@ def pass_through(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> None:
         copy(t, t_post, dims.kr)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def measure_energy(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> Any:
     """|h_u - Q_uv h_v|^2 after the last round (eq:loss_aux); 0 for a self-loop."""
     y_u = at(tape.y, (dims.n0 + plan.act_ptr[e]) * dims.d)
@@ -921,7 +923,7 @@ def forward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape) -> None:
     run_forward(dims, pointers(plan), pointers(weights), pointers(tape))
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def run_forward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape) -> None:
     """`forward` on pointers."""
     fr = Frames(tape.N, tape.G, tape.inv, dims.kr, dims.d)
@@ -942,7 +944,7 @@ def run_forward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape) -> N
 # ----------------------------------------------------------------------------------------------------------------
 
 
-@njit(**_INLINE)
+@njit(**_INNER)
 def lift_adjoint(fr: Frames, fg: FrameGrads, row: int, x: Ptr, t: Ptr, dz: Ptr, out: Ptr, s: Ptr) -> None:
     """Adjoint of z = U x with coefficients t: out += U^T dz, and the frame's share. Uses s (k) and tmp behind it."""
     tmp = at(s, fr.k)
@@ -951,7 +953,7 @@ def lift_adjoint(fr: Frames, fg: FrameGrads, row: int, x: Ptr, t: Ptr, dz: Ptr, 
     frame_adjoint(fg, row, fr.k, fr.d, x, t, dz, s)
 
 
-@njit(**_INLINE)
+@njit(**_INNER)
 def lower_adjoint(fr: Frames, fg: FrameGrads, row: int, x: Ptr, t: Ptr, dz: Ptr, out: Ptr, s: Ptr) -> None:
     """Adjoint of z = U^T x with coefficients t: out += U dz, and the frame's share."""
     tmp = at(s, fr.k)
@@ -960,7 +962,7 @@ def lower_adjoint(fr: Frames, fg: FrameGrads, row: int, x: Ptr, t: Ptr, dz: Ptr,
     frame_adjoint(fg, row, fr.k, fr.d, dz, s, x, t)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def collect_entries(
     dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int, gh: Ptr, s: Ptr
 ) -> None:
@@ -1007,7 +1009,7 @@ def step_adjoint(
     frame_adjoint(fg, row, fr.k, d, gq, s, r, t_r)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def round_adjoint(
     dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, fg: FrameGrads, gD: Ptr,
     star: Star, e: int, l: int, gh: Ptr, gr: Ptr, s: Ptr,
@@ -1037,7 +1039,7 @@ def round_adjoint(
         step_adjoint(fr, fg, post, r_s, at(t_r, j * dims.kr), D, c, at(gh, o), at(gr, o), gD, s)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def laplacian(plan: PlanArrays, star: Star, gr: Ptr, gy: Ptr, d: int) -> None:
     """gy = L gr over the star, L symmetric: the adjoint of the residuals."""
     g_u, g_v = gr, at(gr, (star.leaf - 1 - star.first) * d)
@@ -1054,7 +1056,7 @@ def laplacian(plan: PlanArrays, star: Star, gr: Ptr, gy: Ptr, d: int) -> None:
         axpy(-b, at(gr, o), o_v, d)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def diffusion_adjoint(
     dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int,
     gh: Ptr, gr: Ptr, gy: Ptr, s: Ptr,
@@ -1110,7 +1112,7 @@ def perceptron_adjoint(
     layer(W_in, dims.w, dims.d2p, g_hid, dims.wp, g_x, dims.d2p, dims.lanes)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def stalks_adjoint(
     dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, grads: Grads, e: int, gh: Ptr, g_hbar: Ptr, g_x: Ptr
 ) -> None:
@@ -1148,7 +1150,7 @@ def pair_adjoint(
         lower_adjoint(fr, fg, frame_v, y_u, at(t, NUM_COEF * fr.k), at(g_x, d2p + d), g_yu, s)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def carry_adjoint(
     dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, e: int, g_x: Ptr, g_h: Ptr, g_y: Ptr, s: Ptr
 ) -> None:
@@ -1188,7 +1190,7 @@ def post_frame_gradient(dims: Dims, fr: Frames, fg: FrameGrads, grads: Grads, ro
     close_frame(fr, fg, row, out)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def frames_adjoint(
     dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int,
     g_x: Ptr,
@@ -1212,7 +1214,7 @@ def frames_adjoint(
         perceptron_adjoint(dims, weights.frame_in, weights.frame_out, hid, out, size, size, g_hid, g_x)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def inputs_adjoint(
     dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int,
     g_x: Ptr, g_h: Ptr, g_y: Ptr, s: Ptr,
@@ -1233,7 +1235,7 @@ def inputs_adjoint(
             copy(at(g_y, i * d), at(grads.gy, row * d), d)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def initial_gradients(dims: Dims, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, s: Ptr) -> None:
     """Gradients of h0 and F0, when they are wanted (base = 0)."""
     d, size = dims.d, dims.k * dims.d
@@ -1259,7 +1261,7 @@ def backward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, grads: 
     run_backward(dims, pointers(plan), pointers(weights), pointers(tape), pointers(grads), base)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def run_backward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, grads: Grads, base: int) -> None:
     """`backward` on pointers."""
     d = dims.d
@@ -1394,7 +1396,7 @@ class GeometryGrads(NamedTuple):
 @njit(**_INNER)
 def scalars_adjoint(cand_ptr: Array, slots: Slots, lifted: Lifted, grads: GeometryGrads, d: int) -> None:
     """Gradients of the lifted slots and of their squared norms."""
-    y, gy, up = ptr(lifted.y), grads.y, grads.up
+    y, gy, up = ptr(lifted.y), ptr(grads.y), ptr(grads.up)
     two = lit(y, 2.0)
     for query in range(len(slots.of_src)):
         source = slots.of_src[query]
@@ -1421,17 +1423,17 @@ def geometry_adjoint(
     d = h.shape[1]
     fr = Frames(ptr(lifted.N), ptr(lifted.G), ptr(lifted.inv), kr, d)
     scalars_adjoint(cand_ptr, slots, lifted, grads, d)
-    s = grads.scratch
+    s = ptr(grads.scratch)
     gN, S, gF = at(s, kr + d), at(s, kr + d + size), at(s, kr + d + size + kr * kr)
     for slot in range(len(lifted.norm2)):
         if not grads.touched[slot]:
             continue
-        x, out = at(ptr(h), slots.h[slot] * d), at(grads.h, slots.h[slot] * d)
+        x, out = at(ptr(h), slots.h[slot] * d), at(ptr(grads.h), slots.h[slot] * d)
         axpy(lit(x, 2.0) * grads.norm2[slot], x, out, d)
         clear(gN, 2 * size + kr * kr)
         fg = FrameGrads(at(gN, -slot * kr * d), at(S, -slot * kr * kr), 0)
-        lift_adjoint(fr, fg, slot, x, at(ptr(lifted.t), slot * kr), at(grads.y, slot * d), out, s)
+        lift_adjoint(fr, fg, slot, x, at(ptr(lifted.t), slot * kr), at(ptr(grads.y), slot * d), out, s)
         close_frame(fr, fg, slot, gF)
-        add(gF, at(grads.F, slots.F[slot] * size), size)
+        add(gF, at(ptr(grads.F), slots.F[slot] * size), size)
         if slots.query[slot] >= 0:
-            copy(gF, at(grads.bias, slots.query[slot] * size), size)
+            copy(gF, at(ptr(grads.bias), slots.query[slot] * size), size)

@@ -44,7 +44,9 @@ def _update_endpoints(model: TSNN, h: Tensor, F: Tensor, context: Tensor) -> tup
     if config.frame_update:
         delta = model.updater.frame_delta(torch.cat([h, partner, context], dim=1)).view_as(F)  # eq:frame_update
     post_F = F + delta
-    carried = reflect(model.live(post_F), common, eps=eps, transpose=True) if config.carry_over else h  # prop:carry_over
+    carried = h
+    if config.carry_over:  # prop:carry_over
+        carried = reflect(model.live(post_F), common, eps=eps, transpose=True)
     common = reflect(model.live(post_F), carried, eps=eps)
     partner = reflect(model.live(post_F), common.flip(0), eps=eps, transpose=True)
     message = model.updater.message(torch.cat([carried, partner, context], dim=1))  # eq:message

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tsnn.data.events import EventStream
-from tsnn.data.queries import Queries
+from tsnn.data.queries import NO_QUERIES, Queries
 from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.plan.chunk import ChunkPlan
@@ -144,6 +144,16 @@ def score_blocks(
             yield step, _checked(scorer, block, versions)
         if progress is not None:
             progress(step.stop + int(queries.ptr[step.last]), total)
+
+
+def replay_all(scorer: Scorer, stream: EventStream, max_rows: int = MAX_ROWS) -> Planner:
+    """Feed a whole stream to a scorer that has seen nothing; returns the planner, whose counters have seen it too."""
+    scorer.reset_state()
+    planner = Planner(stream, scorer.spec)
+    while planner.position < stream.num_events:
+        plan = planner.plan(min(planner.position + max_rows, stream.num_events), NO_QUERIES)
+        scorer.update(Block(plan.update, plan.score, NO_QUERIES, stream))
+    return planner
 
 
 def score_queries(

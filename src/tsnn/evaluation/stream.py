@@ -5,6 +5,8 @@ The inductive sets are the rows of `val` and `test` with a node unseen in traini
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tsnn.data.events import EventStream
@@ -31,25 +33,27 @@ def evaluate_stream(
     *,
     negatives: int = NEGATIVES,
     seed: int = 0,
+    sets: Sequence[str] = SETS,
     progress: Progress | None = None,
 ) -> Result:
     """Metrics of a fitted scorer on validation and test rows, and on those with a new node."""
     stream = split.stream
     cuts = visibility.cuts(stream.t, split.segment_starts)
+    ordered = sorted(sets, key=SETS.index)
     parts = []
-    for i, name in enumerate(SETS):
+    for name in ordered:
         rows = np.arange(*split.bounds(name), dtype=np.int64)
-        bounds, nodes = draw_negatives(stream, rows, negatives, np.random.default_rng([seed, i]))
+        bounds, nodes = draw_negatives(stream, rows, negatives, np.random.default_rng([seed, SETS.index(name)]))
         parts.append(Ranking(stream, rows, cuts[rows], bounds, nodes))
     asked = Chain(parts)
     table = _score_table(scorer, stream, asked, progress)
     is_new = np.isin(np.concatenate([part.rows for part in parts]), split.new_rows(split.train_end, stream.num_events))
     metrics: dict[str, dict[str, float]] = {}
-    for name, first, last in zip(SETS, asked.starts[:-1], asked.starts[1:], strict=True):
+    for name, first, last in zip(ordered, asked.starts[:-1], asked.starts[1:], strict=True):
         metrics[name] = _metrics(table[first:last])
         if is_new[first:last].any():
             metrics[f"new_{name}"] = _metrics(table[first:last][is_new[first:last]])
-    drawn = {name: float(np.diff(part.bounds).mean()) - 1 for name, part in zip(SETS, parts, strict=True)}
+    drawn = {name: float(np.diff(part.bounds).mean()) - 1 for name, part in zip(ordered, parts, strict=True)}
     card = make_card(
         "stream",
         split,

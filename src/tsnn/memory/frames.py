@@ -1,4 +1,4 @@
-"""Initial frames from a counter-based generator keyed by (seed, node): no order of arrival or batching changes them (D-05)."""
+"""Initial frames from a counter-based generator keyed by (seed, node): no order of arrival changes them (D-05)."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def initial_frames(seed: int, keys: U64, num_reflectors: int, stalk_dim: int) ->
         stream = _mix(keys + np.uint64(seed + 1) * _GOLDEN)
         bits = _mix(stream[:, None] + counters)
     radius = np.sqrt(-2.0 * np.log(_uniform(bits[:, :size])))
-    normal = radius * np.cos(2.0 * np.pi * _uniform(bits[:, size:]))
-    return normal.reshape(-1, num_reflectors, stalk_dim) / np.sqrt(num_reflectors)
+    normal: F64 = radius * np.cos(2.0 * np.pi * _uniform(bits[:, size:])) / np.sqrt(num_reflectors)
+    return normal.reshape(-1, num_reflectors, stalk_dim)

@@ -56,4 +56,5 @@ class NeighborAttention(nn.Module):
         if self.training and self.dropout > 0:
             keep = torch.rand(weight.shape, generator=generator, dtype=weight.dtype) >= self.dropout
             weight = weight * keep / (1.0 - self.dropout)
-        return (weight.unsqueeze(2) @ value).reshape(q, d)
+        mixed: Tensor = (weight.unsqueeze(2) @ value).reshape(q, d)
+        return mixed

@@ -68,6 +68,7 @@ class TSNN(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
+        """Of the parameters, and so of states and scores."""
         return self.updater.theta.dtype
 
     @property
@@ -138,9 +139,7 @@ class TSNN(nn.Module):
     ) -> ScoreParts:
         """psi and the score of every candidate (eq:score_features, eq:edgebank_mixture)."""
         features, query = self.config.features, self.query_of_candidate(plan)
-        data = feature_matrix(
-            plan.facts, features, gaps=self.config.model.gaps, mean_gap=self.shape.mean_gap
-        )
+        data = feature_matrix(plan.facts, features, gaps=self.config.model.gaps, mean_gap=self.shape.mean_gap)
         columns = [self.head.scalars(geometry), self._tensor(data)]
         relation = torch.tensor(plan.edge_type)[query]
         if self.shape.num_relations:

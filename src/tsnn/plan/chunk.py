@@ -50,6 +50,7 @@ class UpdatePlan:
 
     @property
     def num_events(self) -> int:
+        """Rows of the chunk."""
         return self.stop - self.start
 
 

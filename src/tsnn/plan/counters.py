@@ -9,17 +9,22 @@ from tsnn.errors import RunError
 from tsnn.plan import kernels
 from tsnn.plan.kernels import EMPTY, N_BANK, N_PAIRS, N_SUCC, QUEUE_HEAD, QUEUE_TAIL, Scratch, Tables
 
-_NODE_COLUMNS = {
+_NODE_COLUMNS: dict[str, tuple[type[np.generic], float, tuple[int, ...]]] = {
     "last_t": (np.float64, -np.inf, ()),
     "last_in_t": (np.float64, -np.inf, ()),
-    "count": (np.int64, 0, ()),
-    "in_count": (np.int64, 0, ()),
+    "degree": (np.int64, 0, ()),
+    "in_degree": (np.int64, 0, ()),
     "ring_len": (np.int64, 0, ()),
     "last_dst": (np.int32, -1, (3,)),
     "succ_total": (np.int64, 0, ()),
 }
-_TABLES = {
-    "pair": {"pair_key": (np.int64, EMPTY), "pair_count": (np.int64, 0), "pair_first": (np.float64, 0), "pair_last": (np.float64, 0)},
+_TABLES: dict[str, dict[str, tuple[type[np.generic], float]]] = {
+    "pair": {
+        "pair_key": (np.int64, EMPTY),
+        "pair_count": (np.int64, 0),
+        "pair_first": (np.float64, 0),
+        "pair_last": (np.float64, 0),
+    },
     "bank": {
         "bank_key": (np.int64, EMPTY),
         "bank_rel": (np.int64, 0),
@@ -31,7 +36,7 @@ _TABLES = {
     "succ": {"succ_key": (np.int64, EMPTY), "succ_count": (np.int64, 0)},
 }
 _USED = {"pair": N_PAIRS, "bank": N_BANK, "succ": N_SUCC}
-_QUEUE = {"queue_t": np.float64, "queue_slot": np.int64, "queue_next": np.int64}
+_QUEUE: dict[str, type[np.generic]] = {"queue_t": np.float64, "queue_slot": np.int64, "queue_next": np.int64}
 _FIRST_CAPACITY = 64
 
 
@@ -57,7 +62,8 @@ class Counters:
 
     @property
     def num_nodes(self) -> int:
-        return len(self.tables.count)
+        """Nodes there is room for."""
+        return len(self.tables.degree)
 
     def make_room(self, events: int, nodes: int) -> None:
         """Room for that many more events and, in all, that many nodes."""

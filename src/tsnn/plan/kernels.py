@@ -7,7 +7,7 @@ outputs of the chunk from OUT on; the planner shifts them once the sweep is done
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -17,7 +17,8 @@ from tsnn.plan.facts import COLUMN
 from tsnn.types import F64, I32, I64
 
 OUT = np.int32(1 << 30)
-EMPTY = np.int64(-1)
+EMPTY = -1
+Int = Any  # whatever integer type the compiler sees
 TWO_HOP_CAP = 10  # app:complexity: the inner expansion is bounded
 
 # Columns of Tables.ints and Tables.floats
@@ -50,8 +51,8 @@ class Tables(NamedTuple):
 
     last_t: F64  # (N,) time of the last event in any role; -inf before the first
     last_in_t: F64  # (N,) as destination
-    count: I64  # (N,)
-    in_count: I64  # (N,)
+    degree: I64  # (N,) events, in any role
+    in_degree: I64  # (N,) events, as destination
     ring_id: I32  # (N, B) recent neighbors, written at position ring_len % B
     ring_t: F64
     ring_type: I32
@@ -141,7 +142,7 @@ class ScoreOut(NamedTuple):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _hash(key, mask):
+def _hash(key: Int, mask: Int) -> Int:
     x = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     x ^= x >> np.uint64(29)
     x *= np.uint64(0xBF58476D1CE4E5B9)
@@ -149,12 +150,12 @@ def _hash(key, mask):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _pair(a, b):
+def _pair(a: Int, b: Int) -> Int:
     return (np.int64(a) << np.int64(32)) | np.int64(b)
 
 
 @njit(cache=True, nogil=True)
-def find(keys, key):
+def find(keys: I64, key: Int) -> Int:
     """Slot of a key, or the empty slot where it belongs."""
     mask = len(keys) - 1
     i = _hash(key, mask)
@@ -164,7 +165,7 @@ def find(keys, key):
 
 
 @njit(cache=True, nogil=True)
-def find_bank(keys, rels, key, rel):
+def find_bank(keys: I64, rels: I64, key: Int, rel: Int) -> Int:
     """Slot of (key, relation), or the empty slot where it belongs."""
     mask = len(keys) - 1
     i = _hash(key ^ (np.int64(rel) * np.int64(0x632BE59BD9B4E019)), mask)
@@ -174,7 +175,7 @@ def find_bank(keys, rels, key, rel):
 
 
 @njit(cache=True, nogil=True)
-def rehash(old_keys, new_keys):
+def rehash(old_keys: I64, new_keys: I64) -> I64:
     """Place every key of a full table in a larger empty one; returns where each went (-1 for empty slots)."""
     moved = np.full(len(old_keys), -1, np.int64)
     for i in range(len(old_keys)):
@@ -186,7 +187,7 @@ def rehash(old_keys, new_keys):
 
 
 @njit(cache=True, nogil=True)
-def rehash_bank(old_keys, old_rels, new_keys, new_rels):
+def rehash_bank(old_keys: I64, old_rels: I64, new_keys: I64, new_rels: I64) -> I64:
     """The same for the table keyed by (pair, relation)."""
     moved = np.full(len(old_keys), -1, np.int64)
     for i in range(len(old_keys)):
@@ -199,7 +200,7 @@ def rehash_bank(old_keys, old_rels, new_keys, new_rels):
 
 
 @njit(cache=True, nogil=True)
-def _push(tab, node, other, t, rel):
+def _push(tab: Tables, node: Int, other: Int, t: float, rel: Int) -> None:
     at = tab.ring_len[node] % tab.ring_id.shape[1]
     tab.ring_id[node, at] = other
     tab.ring_t[node, at] = t
@@ -208,18 +209,18 @@ def _push(tab, node, other, t, rel):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _ring_at(tab, node, back):
+def _ring_at(tab: Tables, node: Int, back: Int) -> Int:
     """Ring position of the entry `back` steps before the newest."""
     return (tab.ring_len[node] - 1 - back) % tab.ring_id.shape[1]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _ring_size(tab, node, limit):
+def _ring_size(tab: Tables, node: Int, limit: Int) -> Int:
     return min(tab.ring_len[node], min(limit, tab.ring_id.shape[1]))
 
 
 @njit(cache=True, nogil=True)
-def _observe_pair(tab, u, v, t):
+def _observe_pair(tab: Tables, u: Int, v: Int, t: float) -> None:
     i = find(tab.pair_key, _pair(u, v))
     if tab.pair_key[i] == EMPTY:
         tab.pair_key[i] = _pair(u, v)
@@ -236,7 +237,7 @@ def _observe_pair(tab, u, v, t):
 
 
 @njit(cache=True, nogil=True)
-def _expire(tab, t, window):
+def _expire(tab: Tables, t: float, window: float) -> None:
     """alg:edgebank, Expire: forget what is older than the window."""
     capacity = len(tab.queue_t)
     while tab.ints[QUEUE_HEAD] < tab.ints[QUEUE_TAIL]:
@@ -252,7 +253,7 @@ def _expire(tab, t, window):
 
 
 @njit(cache=True, nogil=True)
-def _observe_bank(tab, u, v, rel, t, window):
+def _observe_bank(tab: Tables, u: Int, v: Int, rel: Int, t: float, window: float) -> None:
     """alg:edgebank, Observe."""
     i = find_bank(tab.bank_key, tab.bank_rel, _pair(u, v), rel)
     if tab.bank_key[i] == EMPTY:
@@ -277,7 +278,7 @@ def _observe_bank(tab, u, v, rel, t, window):
 
 
 @njit(cache=True, nogil=True)
-def _observe_move(tab, u, v):
+def _observe_move(tab: Tables, u: Int, v: Int) -> None:
     previous = tab.last_dst[u, 0]
     if previous >= 0:
         i = find(tab.succ_key, _pair(previous, v))
@@ -292,7 +293,7 @@ def _observe_move(tab, u, v):
 
 
 @njit(cache=True, nogil=True)
-def observe(tab, opt, u, v, t, rel):
+def observe(tab: Tables, opt: Options, u: Int, v: Int, t: float, rel: Int) -> None:
     """Let every counter know of one event. The only writer of Tables."""
     _observe_pair(tab, u, v, t)
     if opt.separate_bank:
@@ -301,17 +302,17 @@ def observe(tab, opt, u, v, t, rel):
         _observe_move(tab, u, v)
     _push(tab, u, v, t, rel)
     tab.last_t[u] = t
-    tab.count[u] += 1
+    tab.degree[u] += 1
     if u != v:
         _push(tab, v, u, t, rel)
         tab.last_t[v] = t
-        tab.count[v] += 1
+        tab.degree[v] += 1
     tab.last_in_t[v] = t
-    tab.in_count[v] += 1
+    tab.in_degree[v] += 1
 
 
 @njit(cache=True, nogil=True)
-def _enter(scr, nodes, node, n0):
+def _enter(scr: Scratch, nodes: I64, node: Int, n0: Int) -> Int:
     """Give the node a row among the chunk's initial states if it has none; returns the number of rows."""
     if scr.slot[node] < 0:
         scr.slot[node] = n0
@@ -323,7 +324,17 @@ def _enter(scr, nodes, node, n0):
 
 
 @njit(cache=True, nogil=True)
-def _collect(tab, scr, out, node, limit, stamp, first, m, n0, mult):
+def _collect(
+    tab: Tables,
+    scr: Scratch,
+    out: UpdateOut,
+    node: Int,
+    limit: Int,
+    stamp: Int,
+    m: Int,
+    n0: Int,
+    mult: NDArray[np.float32],
+) -> tuple[Int, Int]:
     """Append the node's recent neighbors to the event's active entries, counting repeats in `mult`."""
     for back in range(_ring_size(tab, node, limit)):
         w = tab.ring_id[node, _ring_at(tab, node, back)]
@@ -341,7 +352,9 @@ def _collect(tab, scr, out, node, limit, stamp, first, m, n0, mult):
 
 
 @njit(cache=True, nogil=True)
-def _plan_update(tab, scr, out, opt, e, u, v, t, m, n0):
+def _plan_update(
+    tab: Tables, scr: Scratch, out: UpdateOut, opt: Options, e: Int, u: Int, v: Int, t: float, m: Int, n0: Int
+) -> tuple[Int, Int]:
     """One event's row of the UpdatePlan; returns the next free active entry and initial row."""
     n0 = _enter(scr, out.nodes, u, n0)
     n0 = _enter(scr, out.nodes, v, n0)
@@ -349,8 +362,8 @@ def _plan_update(tab, scr, out, opt, e, u, v, t, m, n0):
     out.dst_h[e] = scr.cur_h[v]
     out.src_F[e] = scr.cur_F[u]
     out.dst_F[e] = scr.cur_F[v]
-    out.gap_src[e] = t - tab.last_t[u] if tab.count[u] else 0.0
-    out.gap_dst[e] = t - tab.last_t[v] if tab.count[v] else 0.0
+    out.gap_src[e] = t - tab.last_t[u] if tab.degree[u] else 0.0
+    out.gap_dst[e] = t - tab.last_t[v] if tab.degree[v] else 0.0
     scr.cur_F[u] = OUT + 2 * e
     if u != v:
         scr.cur_F[v] = OUT + 2 * e + 1
@@ -366,9 +379,9 @@ def _plan_update(tab, scr, out, opt, e, u, v, t, m, n0):
         out.mult_src[m] = 0
         out.mult_dst[m] = 0
         m += 1
-    m, n0 = _collect(tab, scr, out, u, opt.num_neighbors, stamp, first, m, n0, out.mult_src)
+    m, n0 = _collect(tab, scr, out, u, opt.num_neighbors, stamp, m, n0, out.mult_src)
     if u != v:
-        m, n0 = _collect(tab, scr, out, v, opt.num_neighbors, stamp, first, m, n0, out.mult_dst)
+        m, n0 = _collect(tab, scr, out, v, opt.num_neighbors, stamp, m, n0, out.mult_dst)
     scr.cur_h[u] = OUT + first
     if u != v:
         scr.cur_h[v] = OUT + first + 1
@@ -384,7 +397,7 @@ def _plan_update(tab, scr, out, opt, e, u, v, t, m, n0):
 
 
 @njit(cache=True, nogil=True)
-def _bank_facts(tab, u, c, rel, t, window, row):
+def _bank_facts(tab: Tables, u: Int, c: Int, rel: Int, t: float, window: float, row: F64) -> None:
     """alg:edgebank, Score: a pure count inside the window (D-02)."""
     i = find_bank(tab.bank_key, tab.bank_rel, _pair(u, c), rel)
     row[BANK_GAP] = -1.0
@@ -402,7 +415,7 @@ def _bank_facts(tab, u, c, rel, t, window, row):
 
 
 @njit(cache=True, nogil=True)
-def _pair_facts(tab, u, c, t, row):
+def _pair_facts(tab: Tables, u: Int, c: Int, t: float, row: F64) -> None:
     i = find(tab.pair_key, _pair(u, c))
     row[PAIR_GAP] = -1.0
     if tab.pair_key[i] != EMPTY:
@@ -414,7 +427,7 @@ def _pair_facts(tab, u, c, t, row):
 
 
 @njit(cache=True, nogil=True)
-def _successor_facts(tab, u, c, row):
+def _successor_facts(tab: Tables, u: Int, c: Int, row: F64) -> None:
     for j in range(3):
         p = tab.last_dst[u, j]
         if p < 0:
@@ -426,8 +439,8 @@ def _successor_facts(tab, u, c, row):
 
 
 @njit(cache=True, nogil=True)
-def _mark_source(tab, scr, opt, u):
-    """Stamp the source's recent neighbors and, two hops out, theirs; returns the stamp, their number and the hop mass."""
+def _mark_source(tab: Tables, scr: Scratch, opt: Options, u: Int) -> tuple[Int, Int, float]:
+    """Stamp the source's recent neighbors and, two hops out, theirs; returns stamp, number and hop mass."""
     scr.stamp[0] += 1
     stamp = scr.stamp[0]
     distinct = 0
@@ -458,7 +471,9 @@ def _mark_source(tab, scr, opt, u):
 
 
 @njit(cache=True, nogil=True)
-def _neighbor_facts(tab, scr, opt, c, t, stamp, distinct, mass, row):
+def _neighbor_facts(
+    tab: Tables, scr: Scratch, opt: Options, c: Int, t: float, stamp: Int, distinct: Int, mass: float, row: F64
+) -> None:
     """app:optional_score_features: common neighbors, and the capped 2-hop expansion."""
     scr.stamp[0] += 1
     once = scr.stamp[0]
@@ -476,7 +491,7 @@ def _neighbor_facts(tab, scr, opt, c, t, stamp, distinct, mass, row):
         if scr.mark[x] == stamp:
             row[CN_COUNT] += 1
             row[CN_DECAYED] += np.exp(-(t - max(scr.mark_t[x], tab.ring_t[c, at])) / opt.cn_decay)
-            row[CN_AA] += 1.0 / np.log(2.0 + tab.count[x])
+            row[CN_AA] += 1.0 / np.log(2.0 + tab.degree[x])
     union = distinct + own - row[CN_COUNT]
     if union > 0:
         row[CN_JACCARD] = row[CN_COUNT] / union
@@ -485,14 +500,26 @@ def _neighbor_facts(tab, scr, opt, c, t, stamp, distinct, mass, row):
 
 
 @njit(cache=True, nogil=True)
-def _candidate_facts(tab, scr, opt, u, c, rel, t, stamp, distinct, mass, row):
+def _candidate_facts(
+    tab: Tables,
+    scr: Scratch,
+    opt: Options,
+    u: Int,
+    c: Int,
+    rel: Int,
+    t: float,
+    stamp: Int,
+    distinct: Int,
+    mass: float,
+    row: F64,
+) -> None:
     row[:] = 0.0
-    row[SRC_GAP] = t - tab.last_t[u] if tab.count[u] else -1.0
-    row[DST_GAP] = t - tab.last_t[c] if tab.count[c] else -1.0
-    row[DST_IN_GAP] = t - tab.last_in_t[c] if tab.in_count[c] else -1.0
-    row[SRC_COUNT] = tab.count[u]
-    row[DST_COUNT] = tab.count[c]
-    row[DST_IN_COUNT] = tab.in_count[c]
+    row[SRC_GAP] = t - tab.last_t[u] if tab.degree[u] else -1.0
+    row[DST_GAP] = t - tab.last_t[c] if tab.degree[c] else -1.0
+    row[DST_IN_GAP] = t - tab.last_in_t[c] if tab.in_degree[c] else -1.0
+    row[SRC_COUNT] = tab.degree[u]
+    row[DST_COUNT] = tab.degree[c]
+    row[DST_IN_COUNT] = tab.in_degree[c]
     _pair_facts(tab, u, c, t, row)
     if opt.separate_bank:
         _bank_facts(tab, u, c, rel, t, opt.window, row)
@@ -506,7 +533,9 @@ def _candidate_facts(tab, scr, opt, u, c, rel, t, stamp, distinct, mass, row):
 
 
 @njit(cache=True, nogil=True)
-def _plan_neighbors(tab, scr, opt, nodes, u, t, q, out, n0):
+def _plan_neighbors(
+    tab: Tables, scr: Scratch, opt: Options, nodes: I64, u: Int, t: float, q: Int, out: ScoreOut, n0: Int
+) -> Int:
     """The source's recent neighbors for alg:nbrattn, most recent first."""
     n = _ring_size(tab, u, opt.attention)
     out.nbr_len[q] = n
@@ -522,7 +551,21 @@ def _plan_neighbors(tab, scr, opt, nodes, u, t, q, out, n0):
 
 
 @njit(cache=True, nogil=True)
-def _plan_score(tab, scr, opt, nodes, q, u, t, rel, cand, start, stop, out, n0):
+def _plan_score(
+    tab: Tables,
+    scr: Scratch,
+    opt: Options,
+    nodes: I64,
+    q: Int,
+    u: Int,
+    t: float,
+    rel: Int,
+    cand: I64,
+    start: Int,
+    stop: Int,
+    out: ScoreOut,
+    n0: Int,
+) -> Int:
     """Version rows and facts of one query."""
     n0 = _enter(scr, nodes, u, n0)
     out.src_h[q] = scr.cur_h[u]
@@ -545,17 +588,38 @@ def _plan_score(tab, scr, opt, nodes, q, u, t, rel, cand, start, stop, out, n0):
 
 
 @njit(cache=True, nogil=True)
-def sweep(tab, scr, opt, src, dst, t, rel, start, stop, cut, q_src, q_t, q_rel, ptr, cand, upd, sco, final_h, final_F):
-    """Rows [start, stop) and the queries cut inside them: read, then observe. Returns initial rows and active entries."""
+def sweep(
+    tab: Tables,
+    scr: Scratch,
+    opt: Options,
+    src: I64,
+    dst: I64,
+    t: F64,
+    rel: I64,
+    start: Int,
+    stop: Int,
+    cut: I64,
+    q_src: I64,
+    q_t: F64,
+    q_rel: I64,
+    ptr: I64,
+    cand: I64,
+    upd: UpdateOut,
+    sco: ScoreOut,
+    final_h: I32,
+    final_F: I32,
+) -> tuple[Int, Int]:
+    """Rows [start, stop) and the queries cut inside them: read, then observe.
+
+    Returns the numbers of initial rows and of active entries.
+    """
     n0 = 0
     m = 0
     q = 0
     upd.act_ptr[0] = 0
     for r in range(start, stop + 1):
         while q < len(cut) and cut[q] == r:
-            n0 = _plan_score(
-                tab, scr, opt, upd.nodes, q, q_src[q], q_t[q], q_rel[q], cand, ptr[q], ptr[q + 1], sco, n0
-            )
+            n0 = _plan_score(tab, scr, opt, upd.nodes, q, q_src[q], q_t[q], q_rel[q], cand, ptr[q], ptr[q + 1], sco, n0)
             q += 1
         if r < stop:
             m, n0 = _plan_update(tab, scr, upd, opt, r - start, src[r], dst[r], t[r], m, n0)
@@ -569,7 +633,7 @@ def sweep(tab, scr, opt, src, dst, t, rel, start, stop, cut, q_src, q_t, q_rel, 
 
 
 @njit(cache=True, nogil=True)
-def advance(tab, opt, src, dst, t, rel, start, stop):
+def advance(tab: Tables, opt: Options, src: I64, dst: I64, t: F64, rel: I64, start: Int, stop: Int) -> None:
     """Observe rows without planning anything: how a resumed run brings its counters back."""
     for r in range(start, stop):
         observe(tab, opt, src[r], dst[r], t[r], rel[r])

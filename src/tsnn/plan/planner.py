@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,7 +120,9 @@ class Planner:
 
     def _check_stop(self, stop: int) -> None:
         if not self.position <= stop <= self.stream.num_events:
-            raise InputError(f"the stream stands at row {self.position} of {self.stream.num_events}; cannot go to {stop}.")
+            raise InputError(
+                f"the stream stands at row {self.position} of {self.stream.num_events} and cannot go to {stop}."
+            )
 
     def _clock(self, t: NDArray[np.generic]) -> F64:
         return np.ascontiguousarray(t - self.origin, dtype=np.float64)
@@ -146,7 +149,9 @@ class Planner:
         )  # fmt: skip
         return update, score, np.empty(rows, i32), np.empty(rows, i32)
 
-    def _update_plan(self, start: int, stop: int, out: UpdateOut, n0: int, m: int, final: tuple[I32, I32]) -> UpdatePlan:
+    def _update_plan(
+        self, start: int, stop: int, out: UpdateOut, n0: int, m: int, final: tuple[I32, I32]
+    ) -> UpdatePlan:
         return UpdatePlan(
             start=start,
             stop=stop,
@@ -169,5 +174,6 @@ def _resolve(codes: I32, n0: int) -> I32:
 
 def _score_plan(queries: Queries, out: ScoreOut, n0: int) -> ScorePlan:
     pointers = ("src_h", "src_F", "cand_h", "cand_F", "nbr_h", "nbr_F")
-    columns = {name: _resolve(column, n0) if name in pointers else column for name, column in out._asdict().items()}
+    columns: dict[str, Any] = out._asdict()
+    columns |= {name: _resolve(columns[name], n0) for name in pointers}
     return ScorePlan(ptr=queries.ptr, cand=queries.cand, src=queries.src, edge_type=queries.edge_type, **columns)

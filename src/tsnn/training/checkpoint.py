@@ -6,7 +6,6 @@ One safetensors file, replaced by an atomic rename, so a kill at any moment leav
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tsnn.errors import RunError
+from tsnn.files import write_whole
 
 
 @dataclass
@@ -34,13 +34,10 @@ class Position:
     terms: int = 0
 
 
-def write_atomically(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     """Write a safetensors file so that a reader sees either the old one or the whole new one."""
-    temporary = path.with_suffix(path.suffix + ".tmp")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, metadata)
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    write_whole(path, lambda partial: save_file(whole, partial, metadata))
 
 
 def save_checkpoint(
@@ -50,7 +47,7 @@ def save_checkpoint(
     tensors = {f"{section}/{name}": value for section, group in sections.items() for name, value in group.items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{index}/{name}": torch.as_tensor(value) for name, value in state.items()}
-    write_atomically(path, tensors, {"position": json.dumps(asdict(position))})
+    write_tensors(path, tensors, {"position": json.dumps(asdict(position))})
 
 
 def load_checkpoint(path: Path) -> tuple[Position, dict[str, dict[str, Tensor]]]:

@@ -14,7 +14,8 @@ _GEOMETRY = ("updater.frame_in", "updater.frame_out", "updater.theta", "frame_bi
 
 def make_optimizer(model: TSNN, config: TrainConfig) -> torch.optim.AdamW:
     """Two groups: the geometry (frames, gain, temperature) at mu_geo times the base rate, and the rest."""
-    geometry, rest = [], []
+    geometry: list[torch.nn.Parameter] = []
+    rest: list[torch.nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (geometry if name.startswith(_GEOMETRY) else rest).append(parameter)
     groups = [

@@ -1,17 +1,16 @@
 """A run: the folder that training leaves and everything else starts from. No pickle anywhere.
 
-    config.toml          the resolved configuration
-    weights.safetensors  parameters; its metadata hold the shape of the stream
-    state.safetensors    stalks, frames and counters after the last event of the stream
-    ids.parquet          external node ids, in index order
-    metrics.json         every figure, each with its protocol card
-    journal.jsonl        what happened, epoch by epoch
+config.toml          the resolved configuration
+weights.safetensors  parameters; its metadata hold the shape of the stream
+state.safetensors    stalks, frames and counters after the last event of the stream
+ids.parquet          external node ids, in index order
+metrics.json         every figure, each with its protocol card
+journal.jsonl        what happened, epoch by epoch
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,9 @@ from tsnn.data.events import EventStream, NodeIds
 from tsnn.errors import RunError
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import replay_all
+from tsnn.files import write_whole
 from tsnn.model.tsnn import TSNN, StreamShape
-from tsnn.training.checkpoint import write_atomically
+from tsnn.training.checkpoint import write_tensors
 
 CONFIG, WEIGHTS, STATE, IDS, METRICS = (
     "config.toml", "weights.safetensors", "state.safetensors", "ids.parquet", "metrics.json",
@@ -71,28 +71,29 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (SafetensorError, OSError) as error:
         raise RunError(f"{path} cannot be read ({error}); train the run again.") from None
     if metadata.get("format") != FORMAT:
-        raise RunError(f"{path} is of format {metadata.get('format')}, this version reads {FORMAT}; train the run again.")
+        found = metadata.get("format")
+        raise RunError(f"{path} is of format {found}, this version reads {FORMAT}; train the run again.")
     return tensors, metadata
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace a text file in one step."""
-    temporary = path.with_suffix(path.suffix + ".tmp")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def write_config(folder: Path, config: Config) -> None:
+    """Store the resolved configuration."""
+    write_whole(folder / CONFIG, lambda partial: _write_text(partial, config.to_toml()))
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text)
 
 
 def save_run(folder: Path, model: TSNN, stream: EventStream, metrics: dict[str, Any]) -> Run:
     """Write a finished run; `metrics.json` comes last, so a torn run is never taken for a finished one."""
-    write_text(folder / CONFIG, model.config.to_toml())
+    write_config(folder, model.config)
     shape = {"format": FORMAT, "shape": json.dumps(asdict(model.shape))}
-    write_atomically(folder / WEIGHTS, dict(model.state_dict()), shape)
-    write_atomically(folder / STATE, final_state(model, stream), {"format": FORMAT})
+    write_tensors(folder / WEIGHTS, dict(model.state_dict()), shape)
+    write_tensors(folder / STATE, final_state(model, stream), {"format": FORMAT})
     stream.ids.save(folder / IDS)
-    write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")
+    text = json.dumps(metrics, indent=2) + "\n"
+    write_whole(folder / METRICS, lambda partial: _write_text(partial, text))
     return Run(folder, model, stream.ids, metrics)
 
 

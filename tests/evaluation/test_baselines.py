@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.evaluation.streams import History, replay, tied_split, tied_stream
+from tsnn.data.queries import Queries
+from tsnn.data.split import Split
+from tsnn.errors import ConfigError, RunError
+from tsnn.evaluation.asking import Ranking
+from tsnn.evaluation.baselines import (
+    DGB_MODES,
+    TGB_MODES,
+    EdgeBank,
+    Popularity,
+    Recency,
+    best_edgebank_mode,
+    mean_repeat_gap,
+    quantile_of_sorted,
+)
+from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features, FitOptions
+from tsnn.evaluation.roster import NAMES, baseline
+from tsnn.evaluation.scorer import score_queries
+from tsnn.types import Visibility
+
+VISIBILITIES = ["strict", "arrival", "batch:7"]
+
+
+def every_row(split: Split, visibility: str, seed: int = 0) -> Queries:
+    rng = np.random.default_rng(seed)
+    rows = np.arange(split.stream.num_events)
+    cut = Visibility.parse(visibility).cuts(split.stream.t, split.segment_starts)
+    negatives = rng.integers(0, split.stream.num_nodes, 3 * len(rows))
+    return Ranking(split.stream, rows, cut, 3 * np.arange(len(rows) + 1), negatives).slice(0, len(rows))
+
+
+def edgebank_rule(mode: str, train_span: float) -> object:
+    """EdgeBank as PROTOCOLS.md words it, over a set of pairs."""
+
+    def rule(history: History, src: int, dst: int, t: float) -> float:
+        seen = history.times_of
+        times = seen.get((src, dst))
+        if not times:
+            return 0.0
+        if mode == "repeat_threshold":
+            return float(len(times) >= np.mean([len(v) for v in seen.values()]))
+        start = {
+            "unlimited": lambda: -np.inf,
+            "fixed_proportion": lambda: np.quantile(history.t, 0.85),
+            "repeat_interval": lambda: (
+                max(history.t) - np.sum([np.mean(np.diff(v)) for v in seen.values() if len(v) > 1]) / len(seen)
+            ),
+            "fixed_time_window": lambda: max(history.t) - 0.15 * train_span,
+        }[mode]()
+        return float(max(times) >= start)
+
+    return rule
+
+
+@pytest.mark.parametrize("visibility", VISIBILITIES)
+@pytest.mark.parametrize("mode", dict.fromkeys(DGB_MODES + TGB_MODES))
+def test_edgebank_is_its_definition(mode: str, visibility: str) -> None:
+    split = tied_split()
+    stream = split.stream
+    queries = every_row(split, visibility)
+    scorer = EdgeBank(mode)
+    scorer.fit(split, Visibility.parse(visibility))
+    scores = score_queries(scorer, stream, queries, max_rows=50)
+    span = float(stream.t[split.train_end - 1] - stream.t[0])
+    np.testing.assert_array_equal(scores, replay(stream, queries, edgebank_rule(mode, span)))  # type: ignore[arg-type]
+    assert 0 < scores.mean() < 1
+
+
+@pytest.mark.parametrize("visibility", VISIBILITIES)
+def test_popularity_and_recency_are_their_definitions(visibility: str) -> None:
+    split = tied_split(1)
+    queries = every_row(split, visibility)
+
+    def last_seen(history: History, src: int, dst: int, t: float) -> float:
+        return max((s - t for d, s in zip(history.dst, history.t, strict=True) if d == dst), default=-np.inf)
+
+    popular = score_queries(Popularity(), split.stream, queries)
+    recent = score_queries(Recency(), split.stream, queries)
+    np.testing.assert_array_equal(popular, replay(split.stream, queries, lambda h, u, c, t: h.dst.count(c)))
+    np.testing.assert_array_equal(recent, replay(split.stream, queries, last_seen))
+
+
+def test_quantiles_of_prefixes_are_numpys() -> None:
+    t = np.sort(np.random.default_rng(0).normal(size=200))
+    n = np.arange(1, 201)
+    np.testing.assert_array_equal(quantile_of_sorted(t, n, 0.85), [np.quantile(t[:k], 0.85) for k in n])
+
+
+def test_mean_repeat_gap_of_every_prefix() -> None:
+    stream = tied_stream(3, events=80, nodes=5)
+    expected = [0.0]
+    for n in range(1, 81):
+        seen = History(*(column[:n].tolist() for column in (stream.src, stream.dst, stream.t))).times_of
+        expected.append(sum(np.mean(np.diff(v)) for v in seen.values() if len(v) > 1) / len(seen))
+    np.testing.assert_allclose(mean_repeat_gap(stream), expected, atol=1e-12)
+
+
+def test_features_score_the_same_whatever_shares_the_block() -> None:
+    split = tied_split()
+    visibility = Visibility.parse("strict")
+    scorer = Features(options=FitOptions(epochs=2, batch=50))
+    scorer.fit(split, visibility)
+    queries = every_row(split, "strict")
+    whole = score_queries(scorer, split.stream, queries)
+    pieces = score_queries(scorer, split.stream, queries, max_rows=3, max_candidates=4)
+    np.testing.assert_allclose(whole, pieces, atol=1e-5)
+
+
+def test_features_are_repeatable_and_change_with_the_seed() -> None:
+    split, visibility = tied_split(), Visibility.parse("arrival")
+    queries = every_row(split, "arrival")
+
+    def scores(seed: int) -> np.ndarray:
+        scorer = baseline("features", seed=seed)
+        scorer.fit(split, visibility)
+        return score_queries(scorer, split.stream, queries)
+
+    np.testing.assert_array_equal(scores(0), scores(0))
+    assert not np.array_equal(scores(0), scores(1))
+
+
+def test_features_find_a_pattern_in_the_training_rows() -> None:
+    stream = tied_stream(events=1)
+    src = np.arange(600) % 10
+    stream = type(stream)(src, 10 + src, np.arange(600.0), stream.ids)
+    split = Split(stream, 400, 500, np.zeros(20, bool))
+    scorer = Features()
+    scorer.fit(split, Visibility.parse("strict"))
+    assert max(scorer.history) > 0.99
+
+
+def test_features_must_be_fitted_first() -> None:
+    split = tied_split()
+    with pytest.raises(RunError, match="fit"):
+        score_queries(Features(), split.stream, every_row(split, "strict"))
+
+
+def test_baselines_have_names() -> None:
+    assert {baseline(name).name.partition(":")[0] for name in NAMES} == set(NAMES)
+    assert baseline("edgebank", data="dgb:mooc").name == "edgebank:fixed_proportion"
+    assert baseline("edgebank:repeat_interval", data="dgb:mooc").name == "edgebank:repeat_interval"
+    assert best_edgebank_mode("table") == "unlimited"
+    assert not FLOOR.successor
+    assert WITH_SUCCESSOR.successor
+    for wrong in ("edge", "recency:unlimited", "edgebank:sometimes"):
+        with pytest.raises(ConfigError):
+            baseline(wrong)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.evaluation.streams import tied_split, tied_stream
+from tsnn.data.dgb import split_dgb
+from tsnn.data.events import EventStream
+from tsnn.data.negatives import DgbNegatives
+from tsnn.data.tgb_negatives import TgbNegatives, generate_negatives
+from tsnn.errors import InputError
+from tsnn.evaluation.baselines import EdgeBank, Popularity
+from tsnn.evaluation.dgb import SETS, evaluate_dgb
+from tsnn.evaluation.metrics import Evaluator, link_metrics
+from tsnn.evaluation.stream import distinct, draw_negatives, evaluate_stream
+from tsnn.evaluation.tgb import evaluate_tgb
+from tsnn.types import Visibility
+
+BATCHES = Visibility.parse("batch:7")
+
+
+def seen_pair(stream: EventStream, cut: int, src: int, dst: int) -> float:
+    return float(((stream.src[:cut] == src) & (stream.dst[:cut] == dst)).any())
+
+
+@pytest.mark.parametrize("strategy", ["random", "historical", "inductive"])
+def test_dgb_asks_each_pair_at_the_positives_cut(strategy: str) -> None:
+    split = split_dgb(tied_stream(5, events=900, nodes=30, times=300))
+    stream = split.stream
+    result = evaluate_dgb(EdgeBank(), split, BATCHES, strategy=strategy)
+    cuts = BATCHES.cuts(stream.t, split.segment_starts)
+    for name in SETS:
+        drawn = DgbNegatives(split, name, strategy)
+        triples = zip(drawn.rows, stream.src[drawn.rows], stream.dst[drawn.rows], strict=True)
+        pos = [seen_pair(stream, cuts[r], u, v) for r, u, v in triples]
+        neg = [seen_pair(stream, cuts[r], *p) for r, *p in zip(drawn.rows, drawn.neg_src, drawn.neg_dst, strict=True)]
+        assert result.metrics[name] == pytest.approx(link_metrics(pos, neg))
+        assert result.card.negatives["positives"][name] == len(drawn)
+
+
+def test_batches_restart_at_each_segment() -> None:
+    split = split_dgb(tied_stream(5, events=900, nodes=30, times=300))
+    cuts = BATCHES.cuts(split.stream.t, split.segment_starts)
+    assert cuts[split.train_end] == split.train_end
+    assert cuts[split.val_end] == split.val_end
+
+
+def test_a_result_is_json_with_its_card() -> None:
+    split = split_dgb(tied_stream(5, events=900, nodes=30, times=300))
+    result = json.loads(json.dumps(evaluate_dgb(EdgeBank(), split, BATCHES).to_dict(), allow_nan=False))
+    assert set(result) == {"scorer", "data", "metrics", "card"}
+    assert set(result["metrics"]) == {"val", "test", "new_val", "new_test"}
+    assert set(result["metrics"]["test"]) == {"ap", "auc", "ap_pooled", "auc_pooled"}
+    card = result["card"]
+    assert card["visibility"] == "batch:7"
+    assert card["data"]["fingerprint"] == split.stream.fingerprint()
+    assert card["split"]["train"] + card["split"]["val"] + card["split"]["test"] == split.stream.num_events
+    assert card["negatives"]["seeds"]["test"] == 2
+    assert {"python", "tsnn", "torch", "numpy"} <= set(card["versions"])
+    assert any("new_test" in note for note in card["notes"])
+
+
+def test_tgb_is_the_evaluator_applied_event_by_event() -> None:
+    split = tied_split(2)
+    stream = split.stream
+    negatives = TgbNegatives(split)
+    negatives._generated = generate_negatives(split, 7)
+    negatives.name = "tgbl-wiki"
+    result = evaluate_tgb(Popularity(), split, BATCHES, negatives)
+    cuts = BATCHES.cuts(stream.t, split.segment_starts)
+    for name in ("val", "test"):
+        ptr, nodes = negatives.query(name)
+        mrr = []
+        for i, row in enumerate(range(*split.bounds(name))):
+            seen = np.bincount(stream.dst[: cuts[row]], minlength=stream.num_nodes)
+            scores = {"y_pred_pos": [seen[stream.dst[row]]], "y_pred_neg": seen[nodes[ptr[i] : ptr[i + 1]]]}
+            mrr.append(Evaluator("tgbl-wiki").eval(scores)["mrr"])
+        assert result.metrics[name]["mrr"] == pytest.approx(np.mean(mrr))
+    assert json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_any_stream_gets_both_kinds_of_figures() -> None:
+    split = tied_split(4)
+    result = evaluate_stream(EdgeBank(), split, Visibility.parse("strict"))
+    assert {"val", "test"} <= set(result.metrics)
+    assert set(result.metrics["test"]) == {"ap", "auc", "ap_pooled", "auc_pooled", "mrr", "hits@10"}
+    assert result.card.negatives["ranked_against"]["test"] == len(np.unique(split.stream.dst)) - 1
+    again = evaluate_stream(EdgeBank(), split, Visibility.parse("strict"))
+    assert again.to_dict() == result.to_dict()
+    assert json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_negatives_of_a_stream_are_distinct_typed_and_never_the_positive() -> None:
+    stream = tied_stream(0, nodes=40)
+    typed = EventStream(stream.src, stream.dst, stream.t, stream.ids, node_type=np.arange(40) % 2)
+    rows = np.arange(200, 300)
+    bounds, nodes = draw_negatives(typed, rows, 6, np.random.default_rng(0))
+    assert (np.diff(bounds) == 7).all()
+    for i, row in enumerate(rows):
+        drawn = nodes[bounds[i] : bounds[i + 1]]
+        assert len(set(drawn[1:].tolist())) == 6
+        assert typed.dst[row] not in drawn[1:]
+        assert set(drawn % 2) == {typed.dst[row] % 2}
+
+
+@pytest.mark.parametrize(("size", "num"), [(5, 5), (9, 5), (50, 5)])
+def test_distinct_draws_are_uniform_over_the_pool(size: int, num: int) -> None:
+    drawn = distinct(4000, size, num, np.random.default_rng(0))
+    assert all(len(set(row)) == num for row in drawn.tolist())
+    share = np.bincount(drawn.ravel(), minlength=size) / 4000
+    np.testing.assert_allclose(share, num / size, atol=0.05)
+
+
+def test_a_stream_with_one_destination_cannot_be_ranked() -> None:
+    stream = tied_stream()
+    lonely = EventStream(stream.src, np.zeros_like(stream.dst), stream.t, stream.ids)
+    with pytest.raises(InputError, match="no other destination"):
+        draw_negatives(lonely, np.arange(5), 10, np.random.default_rng(0))

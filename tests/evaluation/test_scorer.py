@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.evaluation.streams import tied_split
+from tsnn.errors import InputError
+from tsnn.evaluation.asking import Chain, Ranking, concatenate, merge, pairs
+from tsnn.evaluation.baselines import EdgeBank, Popularity, Recency
+from tsnn.evaluation.scorer import Block, score_queries
+from tsnn.types import F64, Visibility
+
+
+def ranking(start: int, stop: int, seed: int = 0) -> Ranking:
+    split = tied_split()
+    rng = np.random.default_rng(seed)
+    rows = np.arange(start, stop)
+    bounds = np.concatenate([[0], np.cumsum(rng.integers(1, 5, len(rows)))])
+    nodes = rng.integers(0, split.stream.num_nodes, bounds[-1]).astype(np.int32)
+    cut = Visibility.parse("arrival").cuts(split.stream.t)[rows]
+    return Ranking(split.stream, rows, cut, bounds, nodes)
+
+
+def test_blocks_do_not_change_scores() -> None:
+    asked = ranking(100, 300)
+    whole = score_queries(EdgeBank(), asked.stream, asked)
+    for max_rows, max_candidates in ((1, 1000), (1000, 1), (17, 23)):
+        again = score_queries(EdgeBank(), asked.stream, asked, max_rows=max_rows, max_candidates=max_candidates)
+        np.testing.assert_array_equal(whole, again)
+
+
+def test_what_lies_after_the_cut_cannot_change_a_score() -> None:
+    asked = ranking(100, 200)
+    stream = asked.stream
+    changed = stream.dst.copy()
+    changed[199:] = np.roll(changed[199:], 7)
+    other = type(stream)(stream.src, changed, stream.t, stream.ids)
+    queries = asked.slice(0, 99)
+    for scorer in (EdgeBank(), EdgeBank("fixed_proportion"), Popularity()):
+        scorer.fit(tied_split(), Visibility.parse("arrival"))
+        np.testing.assert_array_equal(score_queries(scorer, stream, queries), score_queries(scorer, other, queries))
+
+
+def test_under_strict_the_order_inside_the_querys_own_time_cannot_change_a_score() -> None:
+    split, strict = tied_split(), Visibility.parse("strict")
+    stream = split.stream
+    rows = np.flatnonzero(stream.t == stream.t[-1])
+    assert len(rows) > 1
+    order = np.arange(stream.num_events)
+    order[rows] = rows[::-1]
+    for scorer in (EdgeBank(), EdgeBank("fixed_proportion"), EdgeBank("repeat_interval"), Recency(), Popularity()):
+        found = []
+        for shown in (stream, stream.take(order)):
+            cut = strict.cuts(shown.t)[rows]
+            scorer.fit(split, strict)
+            queries = pairs(shown, rows, cut, stream.src[rows], stream.dst[rows])
+            found.append(score_queries(scorer, shown, queries))
+        np.testing.assert_array_equal(*found)
+
+
+def test_progress_ends_at_the_whole_work() -> None:
+    asked, seen = ranking(50, 100), []
+    score_queries(EdgeBank(), asked.stream, asked, max_rows=20, progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert seen[-1] == (99 + asked.ptr[-1], 99 + asked.ptr[-1])
+
+
+def test_a_scorer_with_a_wrong_shape_is_named() -> None:
+    class Short(Popularity):
+        name = "short"
+
+        def score(self, plan: Block, versions: None) -> F64:  # type: ignore[override]
+            return super().score(plan, versions)[:-1]
+
+    asked = ranking(50, 60)
+    with pytest.raises(InputError, match="short"):
+        score_queries(Short(), asked.stream, asked)
+
+
+def test_ranking_puts_the_positive_first() -> None:
+    asked = ranking(100, 140)
+    queries = asked.slice(0, 40)
+    np.testing.assert_array_equal(queries.cand[queries.ptr[:-1]], asked.stream.dst[100:140])
+    rest = np.delete(queries.cand, queries.ptr[:-1])
+    np.testing.assert_array_equal(rest, asked.nodes)
+    part = asked.slice(13, 29)
+    np.testing.assert_array_equal(part.cand, queries.slice(13, 29).cand)
+    np.testing.assert_array_equal(part.ptr, queries.slice(13, 29).ptr)
+
+
+def test_chain_slices_across_its_parts() -> None:
+    parts = [ranking(100, 110), ranking(110, 150, seed=1), ranking(150, 160, seed=2)]
+    chain = Chain(parts)
+    whole = concatenate([part.slice(0, len(part)) for part in parts])
+    for start, stop in ((0, 60), (5, 10), (8, 55), (10, 50), (60, 60), (0, 0)):
+        a, b = chain.slice(start, stop), whole.slice(start, stop)
+        for name in ("cut", "src", "t", "edge_type", "ptr", "cand"):
+            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    assert [len(x) for x in chain.split(np.zeros(60))] == [10, 40, 10]
+
+
+def test_merge_sorts_and_finds_the_way_back() -> None:
+    first, second = ranking(100, 150).slice(0, 50), ranking(90, 200, seed=1).slice(0, 110)
+    stream = tied_split().stream
+    third = pairs(stream, np.arange(5), np.zeros(5, np.int64), stream.src[:5], stream.dst[:5])
+    merged = merge([first, second, third])
+    assert (np.diff(merged.queries.cut) >= 0).all()
+    for mine, back in zip((first, second, third), merged.unmerge(merged.queries.cand.astype(float)), strict=True):
+        np.testing.assert_array_equal(mine.cand, back)
+    alone = score_queries(EdgeBank(), stream, first)
+    together = merged.unmerge(score_queries(EdgeBank(), stream, merged.queries))[0]
+    np.testing.assert_array_equal(alone, together)
