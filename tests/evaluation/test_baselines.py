@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from tests.evaluation.streams import History, replay, tied_split, tied_stream
+from tsnn.data.events import NodeIds, make_stream
 from tsnn.data.queries import Queries
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError, RunError
-from tsnn.evaluation.asking import Ranking
+from tsnn.evaluation.asking import Ranking, pairs
 from tsnn.evaluation.baselines import (
     DGB_MODES,
     TGB_MODES,
@@ -77,7 +78,7 @@ def test_popularity_and_recency_are_their_definitions(visibility: str) -> None:
     queries = every_row(split, visibility)
 
     def last_seen(history: History, src: int, dst: int, t: float) -> float:
-        return max((s - t for d, s in zip(history.dst, history.t, strict=True) if d == dst), default=-np.inf)
+        return max((row - len(history.dst) for row, d in enumerate(history.dst) if d == dst), default=-np.inf)
 
     popular = score_queries(Popularity(), split.stream, queries)
     recent = score_queries(Recency(), split.stream, queries)
@@ -89,6 +90,16 @@ def test_quantiles_of_prefixes_are_numpys() -> None:
     t = np.sort(np.random.default_rng(0).normal(size=200))
     n = np.arange(1, 201)
     np.testing.assert_array_equal(quantile_of_sorted(t, n, 0.85), [np.quantile(t[:k], 0.85) for k in n])
+
+
+def test_a_window_keeps_its_edge_on_nanosecond_clocks() -> None:
+    start = 1_700_000_000_000_000_000  # as float64 these times would fall together
+    stream = make_stream([0, 0, 0, 0], [1, 2, 3, 1], np.array([0, 1, 10, 11]) + start, ids=NodeIds(range(4)))
+    split = Split(stream, 3, 3, np.zeros(4, bool))
+    queries = pairs(stream, np.array([3, 3, 3]), np.array([3, 3, 3]), np.zeros(3, np.int64), np.array([1, 2, 3]))
+    scorer = EdgeBank("fixed_time_window", proportion=0.9)
+    scorer.fit(split, Visibility.parse("arrival"))
+    np.testing.assert_array_equal(score_queries(scorer, stream, queries), [0, 1, 1])
 
 
 def test_mean_repeat_gap_of_every_prefix() -> None:

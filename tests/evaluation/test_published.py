@@ -70,8 +70,8 @@ def test_edgebank_on_tgbl_wiki(mode: str, mrr: float, need_data: Folder) -> None
 
 def test_recency_reads_the_block_order_of_canparl_unless_visibility_is_strict(need_data: Folder) -> None:
     folder = need_data("dgb/CanParl")
-    assert on_test(folder, "recency", "arrival")["ap_pooled"] == pytest.approx(94.4, abs=0.1)
-    assert on_test(folder, "recency", "strict")["ap_pooled"] == pytest.approx(61.9, abs=0.1)
+    assert on_test(folder, "recency", "arrival")["ap_pooled"] == pytest.approx(94.7, abs=0.3)
+    assert on_test(folder, "recency", "strict")["ap_pooled"] == pytest.approx(64.1, abs=0.3)
 
 
 def test_features_reach_the_floor_of_uslegis(need_data: Folder) -> None:

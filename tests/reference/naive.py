@@ -273,7 +273,7 @@ class State:
     buffer_size: int
     rows: int = 0
     last: dict[int, float] = field(default_factory=dict)  # last time in any role
-    last_in: dict[int, float] = field(default_factory=dict)  # last time as a destination
+    last_in: dict[int, int] = field(default_factory=dict)  # last row as a destination
     count: Counter[int] = field(default_factory=Counter)  # events in any role
     count_in: Counter[int] = field(default_factory=Counter)
     buffers: dict[int, list[Entry]] = field(default_factory=dict)  # oldest first
@@ -315,7 +315,7 @@ class State:
         for node in {u, v}:
             self.last[node] = t
             self.count[node] += 1
-        self.last_in[v] = t
+        self.last_in[v] = self.rows
         self.count_in[v] += 1
         self.pair_times.setdefault((u, v), []).append(t)
         self._observe_successor(u, v)
@@ -340,7 +340,7 @@ def facts_of(config: NaiveConfig, state: State, query: Query, r: int, c: int, ga
     facts = {
         "src_gap": since(state.last, u, t),
         "dst_gap": since(state.last, c, t),
-        "dst_in_gap": since(state.last_in, c, t),
+        "dst_in_age": float(state.rows - state.last_in[c]) if c in state.last_in else NEVER,
         "src_count": state.count[u],
         "dst_count": state.count[c],
         "dst_in_count": state.count_in[c],
@@ -401,13 +401,6 @@ def successor_facts(state: State, u: int, c: int) -> dict[str, float]:
             share = count / max(1, state.succ_total[p])
         facts |= {f"succ_count_{j + 1}": count, f"succ_share_{j + 1}": share}
     return facts
-
-
-def query_facts_of(state: State) -> dict[str, float]:
-    """What the data alone says about the moment of a query: the columns of the package's QUERY_FACTS."""
-    repeats = [(times[-1] - times[0]) / (len(times) - 1) for times in state.pair_times.values() if len(times) > 1]
-    mean = sum(repeats) / len(repeats) if repeats else 0.0
-    return {"num_pairs": float(len(state.pair_times)), "mean_repeat_gap": float(mean)}
 
 
 def features(facts: dict[str, float], config: NaiveConfig, gap: float) -> list[float]:
@@ -623,7 +616,7 @@ class Model:
                 h_c, F_c = h_c.detach(), F_c.detach()
             facts = facts_of(self.config, state, query, r, c, self.gap)
             per_candidate.append(self.score(h_u, F_u, h_c, F_c, r, u, c, facts) | {"facts": facts})
-        return self.with_losses(per_candidate) | {"query_facts": query_facts_of(state)}
+        return self.with_losses(per_candidate) | {"num_pairs": len(state.pair_times)}
 
     def biased_frame(self, F: Tensor, r: int) -> Tensor:
         """eq:rel_frame_bias."""
@@ -745,7 +738,7 @@ class Result:
     scores: list[Tensor]
     parts: list[dict[str, Tensor]]  # s_geo, s_res, bank, inner, d2 of shape (C,), psi of shape (C, psi_dim)
     facts: list[list[dict[str, float]]]  # [query][candidate][column]
-    query_facts: list[dict[str, float]]
+    num_pairs: list[int]  # distinct directed pairs seen at each query's cut
     losses: dict[str, list[Tensor]]  # ce, geo, bias per query; smooth, energy per event
     state: State  # after the last row, still in the graph
 
@@ -812,7 +805,7 @@ def collect(answers: list[dict[str, Any]], aux: list[tuple[Tensor, Tensor]], sta
         scores=[answer["score"] for answer in answers],
         parts=[{name: answer[name] for name in part_names} for answer in answers],
         facts=[answer["facts"] for answer in answers],
-        query_facts=[answer["query_facts"] for answer in answers],
+        num_pairs=[answer["num_pairs"] for answer in answers],
         losses=losses,
         state=state,
     )

@@ -82,7 +82,7 @@ def test_facts_of_an_unseen_pair_by_hand():
     assert result.facts[0][0] == {  # 1 -> 3 ?
         "src_gap": 1,
         "dst_gap": 3,
-        "dst_in_gap": 3,
+        "dst_in_age": 2,
         "src_count": 1,
         "dst_count": 1,
         "dst_in_count": 1,
@@ -115,7 +115,7 @@ def test_common_neighbors_and_repeats_by_hand():
     assert common["cn_decayed"] == pytest.approx(math.exp(-1 / 1500))
     assert common["cn_adamic_adar"] == pytest.approx(1 / math.log(4))
     assert common["cn_jaccard"] == 0.5
-    assert (common["dst_in_count"], common["dst_in_gap"], common["dst_count"]) == (0, -1, 2)
+    assert (common["dst_in_count"], common["dst_in_age"], common["dst_count"]) == (0, -1, 2)
     assert common["two_hop_count"] == 0
 
 
@@ -123,10 +123,10 @@ def test_nothing_is_known_at_cut_zero():
     result, config = by_hand()
     facts = result.facts[2][0]
     assert {name for name, value in facts.items() if value} == {
-        "src_gap", "dst_gap", "dst_in_gap", "pair_gap", "bank_gap"
+        "src_gap", "dst_gap", "dst_in_age", "pair_gap", "bank_gap"
     }  # fmt: skip
     assert naive.features(facts, config, 1.5)[:8] == [0, 0, 1, 1, 0, 0, 1, 0]
-    assert result.query_facts[2] == {"num_pairs": 0, "mean_repeat_gap": 0}
+    assert result.num_pairs[2] == 0
 
 
 def test_features_by_hand():
@@ -160,11 +160,11 @@ def test_edgebank_score_is_pure_and_observe_expires():
     assert dict(bank.T) == {other: 7.5}
 
 
-def test_repeat_gaps_of_pairs():
+def test_number_of_pairs():
     config, params, events, frames, gap = world(rows=4)
     events = NaiveEvents(src=[0, 0, 0, 1], dst=[1, 1, 1, 0], t=[0, 1, 5, 6], msg=events.msg, num_nodes=5)
     result = naive.run(config, params, events, frames, gap, [Query(4, 0, 7, 0, [1])])
-    assert result.query_facts == [{"num_pairs": 2.0, "mean_repeat_gap": 2.5}]
+    assert result.num_pairs == [2]
 
 
 def test_facts_match_a_count_over_the_raw_rows():

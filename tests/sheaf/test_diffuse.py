@@ -20,12 +20,14 @@ def run(event: Event, step_size: float, rounds: int, **changes: torch.Tensor) ->
 @few
 @given(events(), st.integers(0, 3))
 def test_structured_equals_edge_by_edge(event: Event, rounds: int):
+    """eq:diffusion_local and alg:diffuse."""
     assert_close(run(event, 0.3, rounds), literal_diffuse(event, 0.3, rounds))
 
 
 @few
 @given(events())
 def test_structured_equals_the_global_operator(event: Event):
+    """eq:diffusion_global."""
     A = adjacency(event.mult_src, event.mult_dst, event.is_loop)
     L = random_walk(sheaf_laplacian(frame_matrix(event.F, EPS), A), A)
     P = event.gain.repeat(len(event.h))

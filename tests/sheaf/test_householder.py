@@ -10,6 +10,7 @@ from tsnn.sheaf.householder import frame_matrix, reflect, reflect_with, reflecto
 @few
 @given(events())
 def test_rows_apply_in_order_and_transpose_undoes_them(event: Event):
+    """eq:householder_product, D-01."""
     U = torch.stack([literal_frame(F) for F in event.F])
     assert_close(frame_matrix(event.F, EPS), U)
     assert_close(reflect(event.F, event.h, eps=EPS), torch.einsum("nij,nj->ni", U, event.h))

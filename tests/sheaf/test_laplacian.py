@@ -24,6 +24,7 @@ def dense(event: Event) -> tuple[torch.Tensor, torch.Tensor]:
 @few
 @given(events())
 def test_blocks_are_those_of_the_definition(event: Event):
+    """eq:sheaf_laplacian."""
     U, A = dense(event)
     n, d = event.h.shape
     blocks = sheaf_laplacian(U, A).reshape(n, d, n, d).transpose(1, 2)
@@ -46,6 +47,7 @@ def test_energy_is_half_the_quadratic_form(event: Event):
 @few
 @given(events())
 def test_normalized_forms(event: Event):
+    """eq:norm_sheaf_lap."""
     U, A = dense(event)
     L, d = sheaf_laplacian(U, A), event.h.shape[1]
     degree = torch.kron(torch.diag(A.sum(-1).clamp(min=1)), torch.eye(d, dtype=torch.float64))

@@ -9,6 +9,7 @@ from tsnn.sheaf.transport import synchronize, transport
 @few
 @given(events())
 def test_transport_is_the_dense_product(event: Event):
+    """alg:transport."""
     target, source = event.F[0], event.F[-1]
     Q = literal_frame(target).T @ literal_frame(source)
     moved = transport(event.h, frame_from=source, frame_to=target, eps=EPS)

@@ -20,6 +20,7 @@ def capped(active: ActiveSet, step: float) -> ActiveSet:
 @few
 @given(actives(step=0.2))
 def test_energy(active: ActiveSet):
+    """thm:energy: the gradient of the energy, and the step as its preconditioned descent."""
     assert energy(active).passed
 
 
@@ -33,6 +34,7 @@ def test_an_uneven_gain_is_no_gradient_step_in_the_degree_metric():
 @few
 @given(actives(step=100.0))
 def test_feature_scaled_at_the_largest_allowed_step(active: ActiveSet):
+    """thm:feature_scaled, at 1 / max(D)."""
     assert feature_scaled(capped(active, active.step_size)).passed
 
 
@@ -68,6 +70,7 @@ def test_beyond_the_bound_even_a_state_that_descends_is_reported():
 @few
 @given(actives(step=1.0))
 def test_energy_descent_up_to_a_step_of_one(active: ActiveSet):
+    """cor:energy_descent."""
     assert energy_descent(active).passed
 
 
@@ -85,6 +88,7 @@ def test_energy_rises_beyond_a_step_of_one():
 @few
 @given(actives(step=0.5))
 def test_nonexpansive_up_to_a_step_of_one_half(active: ActiveSet):
+    """thm:nonexpansive, eq:firm_nonexpansive."""
     assert nonexpansive(active).passed
 
 
@@ -106,6 +110,7 @@ def test_iterates_converge_to_the_projection_on_the_kernel():
 
 
 def test_step_size_bound():
+    """rem:spectral_bound."""
     gain = torch.nn.functional.softplus(torch.zeros(4))
     assert step_size_bound(gain, 1 / torch.log(torch.tensor(2.0))).passed
     assert not step_size_bound(gain, 1.45).passed

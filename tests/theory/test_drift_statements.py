@@ -16,6 +16,7 @@ from tsnn.theory.drift import drift_control, frame_drift, operator_shift, stale
 @few
 @given(actives(step=100.0), st.sampled_from([1e-3, 0.1, 2.0]))
 def test_stale(active: ActiveSet, scale: float):
+    """thm:stale: both bounds."""
     stored = replace(active, step_size=float(capped_step(active.step_size, active.gain)))
     assert stale(stored, stored.F + scale * torch.randn_like(stored.F)).passed
 
@@ -42,6 +43,7 @@ def test_fresh_frames_do_not_shift_the_operator():
 
 @pytest.mark.parametrize("scale", [1e-3, 0.1])
 def test_drift_control(scale: float):
+    """rem:drift_control."""
     active = replace(random_active(seed=1), F=torch.randn(5, 2, 4))
     assert drift_control(active, active.F + scale * torch.randn_like(active.F), tau=1e-2).passed
     assert drift_control(active, active.F + scale * torch.randn_like(active.F)).passed

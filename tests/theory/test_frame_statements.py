@@ -28,6 +28,7 @@ def frames(m: int, k: int, d: int) -> torch.Tensor:
 @few
 @given(actives(step=0.01))
 def test_low_rank(active: ActiveSet):
+    """lem:low_rank."""
     assert low_rank(active.F, active.F.flip(0), eps=EPS).passed
 
 
@@ -53,6 +54,7 @@ def test_without_the_reflector_structure_the_rank_is_full():
 
 @pytest.mark.parametrize("scale", [1e-3, 0.1, 3.0])
 def test_householder_lipschitz(scale: float):
+    """lem:houshlip."""
     before = frames(50, 3, 6)
     after = before + scale * frames(50, 3, 6)
     assert operating_regime(before, tau=TAU).passed
@@ -62,6 +64,7 @@ def test_householder_lipschitz(scale: float):
 
 
 def test_the_squared_constant_is_64_k_over_tau_squared():
+    """eq:smooth_lipschitz."""
     before, after = frames(4, 3, 6), frames(4, 3, 6)
     change = (after - before).square().sum((-2, -1))
     assert torch.allclose(lipschitz_bound(before, after, eps=EPS, tau=TAU) ** 2, 64 * 3 / TAU**2 * change)
@@ -79,6 +82,7 @@ def test_short_reflectors_break_the_lipschitz_bound(length: float, holds: bool):
 
 
 def test_operating_regime_names_the_shortest_reflector():
+    """rem:houshlip."""
     F = 2 * torch.nn.functional.normalize(frames(3, 2, 4), dim=-1)
     F[1, 0] *= 1e-3
     check = operating_regime(F, tau=TAU)
@@ -90,6 +94,7 @@ def test_operating_regime_names_the_shortest_reflector():
 @few
 @given(actives(step=0.01))
 def test_carry_over(active: ActiveSet):
+    """prop:carry_over."""
     after = active.F + 0.3
     assert carry_over(active.F, after, active.h, eps=EPS).passed
     narrow = transport(active.h.float(), frame_from=active.F.float(), frame_to=after.float(), eps=EPS)

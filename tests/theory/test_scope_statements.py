@@ -15,6 +15,7 @@ def samples() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def test_psi_equiv_holds_for_the_invariant_form(samples: tuple[Tensor, Tensor, Tensor]):
+    """prop:psi_equiv, eq:psi_equiv and eq:invariant_form."""
     message = invariant_message(lambda gram: gram[:, 2].tanh(), lambda gram: (1 + gram[:, 0]).log() - gram[:, 1].sin())
     assert psi_equiv(message, *samples, name="the invariant form").passed
 

@@ -13,6 +13,7 @@ from tsnn.theory.transport import flat_transport, spectral_equivalence, sync_equ
 @few
 @given(actives(step=0.01), st.data())
 def test_flat_transport(active: ActiveSet, data: st.DataObject):
+    """lem:flat_transport."""
     walk = data.draw(st.lists(st.integers(0, len(active.h) - 1), min_size=1, max_size=6))
     assert flat_transport(active.F, walk, eps=EPS).passed
     around = walk_product(pairwise_transports(active.maps), [*walk, walk[0]])
@@ -35,6 +36,7 @@ def test_edge_specific_transports_have_holonomy():
 @few
 @given(actives(step=0.01))
 def test_sync_equiv(active: ActiveSet):
+    """prop:sync_equiv."""
     assert sync_equiv(active).passed
 
 
@@ -50,6 +52,7 @@ def test_edge_specific_transports_have_no_common_coordinates():
 @few
 @given(actives(step=0.01))
 def test_spectral_equivalence(active: ActiveSet):
+    """cor:spectral_equivalence."""
     assert spectral_equivalence(active).passed
 
 

@@ -20,6 +20,7 @@ def random_graph(seed: int, nodes: int, events: int) -> TemporalGraph:
 @few
 @given(st.integers(0, 2**31), st.integers(1, 7), st.integers(1, 20), st.integers(0, 3))
 def test_states_refine_temporal_colors(seed: int, nodes: int, events: int, depth: int):
+    """prop:twl, eq:twl_induction."""
     frames = torch.randn(nodes, 1, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     frames[: nodes // 2] = frames[0]
     attributes = [v % 2 for v in range(nodes)]

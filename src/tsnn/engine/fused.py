@@ -6,6 +6,8 @@ layers before, one product per weight gradient after. See tsnn.engine.kernels fo
 
 from __future__ import annotations
 
+import math
+import weakref
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,6 +22,7 @@ from tsnn.plan.chunk import UpdatePlan
 from tsnn.types import I32, I64, Bool
 
 Logs = tuple[Tensor, Tensor, Tensor, Tensor]
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class Updater(Protocol):
@@ -151,18 +154,51 @@ class FusedGeometry(torch.autograd.Function):
         return None, None, torch.from_numpy(grads.h), torch.from_numpy(grads.F), g_bias
 
 
-# Buffers. All floats come from torch: aligned to 64 bytes, as whole vectors want it. An output tensor is made from the
-# array (`torch.from_numpy`), never the array from the output, so that a tape does not keep its own graph alive.
+# Buffers. A chunk's logs and tapes are tens of megabytes; fresh pages for them would cost more than the kernels, so blocks
+# go back to a pool when their last array dies. Output tensors are made from arrays (`torch.from_numpy`), never arrays from
+# outputs, so that a tape does not keep its own graph alive.
 
 _INDEX_TYPES = (np.int32, np.int32, np.int64, np.int32, np.int32)
+_ALIGN = 64  # bytes of a cache line and of the widest vector
+_POOLED = 1 << 18  # smaller arrays are left to the allocator
+_MOST_FREE = 24
+_free: list[NDArray[np.uint8]] = []
+
+
+def _take_block(size: int) -> NDArray[np.uint8]:
+    """A free block of at least `size` bytes (at most four times as many), or a new one."""
+    fitting = [block for block in _free if size <= block.size <= 4 * size]
+    if not fitting:
+        return np.empty(size + size // 8, np.uint8)
+    block = min(fitting, key=lambda b: b.size)
+    for i, candidate in enumerate(_free):
+        if candidate is block:
+            del _free[i]
+            break
+    return block
+
+
+def _give_block(block: NDArray[np.uint8]) -> None:
+    _free.append(block)
+    del _free[:-_MOST_FREE]
 
 
 def _empty(dtype: torch.dtype, *shape: int) -> NDArray[Any]:
-    return torch.empty(shape, dtype=dtype).numpy()
+    """An aligned array; its block is reused once the array itself (not a view of it) is gone."""
+    size = math.prod(shape) * dtype.itemsize
+    if size < _POOLED:
+        return torch.empty(shape, dtype=dtype).numpy()
+    block = _take_block(size + _ALIGN)
+    start = -block.ctypes.data % _ALIGN
+    array = block[start : start + size].view(_NUMPY[dtype]).reshape(shape)
+    weakref.finalize(array, _give_block, block).atexit = False
+    return array
 
 
 def _zeros(dtype: torch.dtype, *shape: int) -> NDArray[Any]:
-    return torch.zeros(shape, dtype=dtype).numpy()
+    array = _empty(dtype, *shape)
+    array.fill(0)
+    return array
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:

@@ -374,6 +374,351 @@ def pack(W: Array, stride_x: int, stride_c: int, nx: int, nc: int, shift: int, l
 
 
 # ----------------------------------------------------------------------------------------------------------------
+# Passes over rows with the reflectors at hand, generated
+# ----------------------------------------------------------------------------------------------------------------
+#
+# Most of the work outside the dense layers reads the k reflectors of a frame once or twice along with a few rows. Each
+# such pass is written below as a small function of a `_Sweep`, which emits it a vector at a time: the projections stay in
+# registers, and no check is spent on whether rows overlap (they may only be identical).
+
+_UNROLLED = (0, 2, 3, 4)  # numbers of reflectors with code of their own; others share a loop
+_FLAGS = ("contract", "reassoc", "nsz")
+
+
+class _Vector:
+    """A vector in the code being generated, with arithmetic."""
+
+    def __init__(self, builder: Any, value: Any) -> None:
+        self.builder, self.value = builder, value
+
+    def __add__(self, other: _Vector) -> _Vector:
+        return _Vector(self.builder, self.builder.fadd(self.value, other.value, flags=_FLAGS))
+
+    def __sub__(self, other: _Vector) -> _Vector:
+        return _Vector(self.builder, self.builder.fsub(self.value, other.value, flags=_FLAGS))
+
+    def __mul__(self, other: _Vector) -> _Vector:
+        return _Vector(self.builder, self.builder.fmul(self.value, other.value, flags=_FLAGS))
+
+
+class _Sweep:
+    """Generator of one pass over d numbers; `unroll` is the number of reflectors where it is a constant."""
+
+    def __init__(self, builder: Any, real: Any, N: Any, k: Any, d: Any, unroll: int | None) -> None:
+        self.builder, self.real, self.N, self.k, self.d, self.unroll = builder, real, N, k, d, unroll
+        self.index = ir.IntType(64)
+        self.target: Any = None
+        self.sums = [ir.Constant(real, 0.0)] * (unroll or 0)
+
+    # what a pass may use
+
+    def load(self, row: Any) -> _Vector:
+        """The current vector of a row."""
+        return _Vector(self.builder, self.builder.load(self._place(row), align=self.size))
+
+    def store(self, row: Any, vector: _Vector) -> None:
+        """Write the current vector of a row."""
+        self.builder.store(vector.value, self._place(row), align=self.size)
+
+    def spread(self, scalar: Any) -> _Vector:
+        """A scalar in every lane."""
+        blank, lane = ir.Constant(self.vec, ir.Undefined), ir.IntType(32)
+        one = self.builder.insert_element(blank, scalar, lane(0))
+        zeros = ir.Constant(ir.VectorType(lane, self.lanes), [0] * self.lanes)
+        return _Vector(self.builder, self.builder.shuffle_vector(one, blank, zeros))
+
+    def coefficients(self, t: Any) -> Any:
+        """Make the k numbers at t usable in `combine` and `subtract_rows`; to be called before the loop."""
+        if self.unroll is None:
+            return t
+        return [self.spread(self.builder.load(self.builder.gep(t, [self._const(i)]))) for i in range(self.unroll)]
+
+    def combine(self, coef: Any) -> _Vector:
+        """sum_i coef_i N_i."""
+        zero = self.spread(ir.Constant(self.real, 0.0))
+        if self.unroll is not None:
+            return sum((c * N_i for c, N_i in zip(coef, self._reflectors(), strict=True)), zero)
+        return self._each(lambda i, total: total + self._coefficient(coef, i) * self._reflector(i), zero)
+
+    def project(self, x: _Vector) -> None:
+        """Add x to the projections 2 <N_i, x> that go to the pass's target."""
+        if self.unroll is not None:
+            self.totals = [s + N_i * x for s, N_i in zip(self.totals, self._reflectors(), strict=True)]
+        else:
+            self._each(lambda i, _: self._add_to_target(i, self._reflector(i) * x))
+
+    def subtract_rows(self, rows: Any, terms: list[tuple[Any, _Vector]]) -> None:
+        """rows_i -= sum over terms of coef_i vector, for k rows."""
+
+        def one(i: Any, coefs: list[_Vector]) -> None:
+            row = self._row(rows, i)
+            value = self.load(row)
+            for coef, (_, vector) in zip(coefs, terms, strict=True):
+                value = value - coef * vector
+            self.store(row, value)
+
+        if self.unroll is not None:
+            for i in range(self.unroll):
+                one(self._const(i), [coef[i] for coef, _ in terms])
+        else:
+            self._each(lambda i, _: one(i, [self._coefficient(coef, i) for coef, _ in terms]))
+
+    # how it is emitted
+
+    def emit(self, prepare: Any, target: Any) -> None:
+        """Whole vectors first, then what is left number by number. `prepare` returns the body of the loop."""
+        self.target = target
+        self.size = 4 if isinstance(self.real, ir.FloatType) else 8
+        self._set_lanes(1)
+        if target is not None and self.unroll is None:
+            self._each(lambda i, _: self.builder.store(ir.Constant(self.real, 0.0), self.builder.gep(target, [i])))
+        lanes = VECTOR_BYTES // self.size
+        whole = self.builder.and_(self.d, self._const(-lanes))
+        self._loop(prepare, lanes, self._const(0), whole)
+        self._loop(prepare, 1, whole, self.d)
+        if target is not None:
+            for i, total in enumerate(self.sums):
+                doubled = self.builder.fmul(total, ir.Constant(self.real, 2.0))
+                self.builder.store(doubled, self.builder.gep(target, [self._const(i)]))
+
+    def _loop(self, prepare: Any, lanes: int, start: Any, stop: Any) -> None:
+        b = self.builder
+        self._set_lanes(lanes)
+        body = prepare(self)
+        zero = self.spread(ir.Constant(self.real, 0.0)).value
+        before = b.block
+        head, inside, after = (b.append_basic_block(f"sweep.{name}") for name in ("head", "body", "end"))
+        b.branch(head)
+        b.position_at_end(head)
+        self.c = b.phi(self.index)
+        phis = [b.phi(self.vec) for _ in self.sums]
+        b.cbranch(b.icmp_signed("<", self.c, stop), inside, after)
+        b.position_at_end(inside)
+        self.totals, self.loaded = [_Vector(b, phi) for phi in phis], None
+        body()
+        following = b.add(self.c, self._const(lanes))
+        for phi, initial, later in [(self.c, start, following), *zip(phis, [zero] * len(phis), self.totals, strict=True)]:
+            phi.add_incoming(initial, before)
+            phi.add_incoming(getattr(later, "value", later), b.block)
+        b.branch(head)
+        b.position_at_end(after)
+        self.sums = [b.fadd(s, self._reduce(phi), flags=_FLAGS) for s, phi in zip(self.sums, phis, strict=True)]
+
+    def _set_lanes(self, lanes: int) -> None:
+        self.lanes, self.vec = lanes, ir.VectorType(self.real, lanes)
+
+    def _const(self, i: int) -> Any:
+        return ir.Constant(self.index, i)
+
+    def _place(self, row: Any) -> Any:
+        return self.builder.bitcast(self.builder.gep(row, [self.c]), self.vec.as_pointer())
+
+    def _row(self, rows: Any, i: Any) -> Any:
+        return self.builder.gep(rows, [self.builder.mul(i, self.d)])
+
+    def _reflector(self, i: Any) -> _Vector:
+        return self.load(self._row(self.N, i))
+
+    def _reflectors(self) -> list[_Vector]:
+        if self.loaded is None:
+            self.loaded = [self._reflector(self._const(i)) for i in range(self.unroll or 0)]
+        return self.loaded
+
+    def _coefficient(self, t: Any, i: Any) -> _Vector:
+        return self.spread(self.builder.load(self.builder.gep(t, [i])))
+
+    def _reduce(self, value: Any) -> Any:
+        if self.lanes == 1:
+            return self.builder.extract_element(value, ir.IntType(32)(0))
+        name = f"llvm.vector.reduce.fadd.v{self.lanes}f{8 * self.size}"
+        kind = ir.FunctionType(self.real, [self.real, self.vec])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, [ir.Constant(self.real, 0.0), value], fastmath=_FLAGS)
+
+    def _add_to_target(self, i: Any, product: _Vector) -> None:
+        place = self.builder.gep(self.target, [i])
+        doubled = self.builder.fmul(self._reduce(product.value), ir.Constant(self.real, 2.0))
+        self.builder.store(self.builder.fadd(self.builder.load(place), doubled, flags=_FLAGS), place)
+
+    def _each(self, step: Any, initial: _Vector | None = None) -> Any:
+        """A loop over the reflectors inside the pass; `step(i, total)` returns the next total."""
+        b, before = self.builder, self.builder.block
+        head, inside, after = (b.append_basic_block(f"each.{name}") for name in ("head", "body", "end"))
+        b.branch(head)
+        b.position_at_end(head)
+        i = b.phi(self.index)
+        total = None if initial is None else _Vector(b, b.phi(self.vec))
+        b.cbranch(b.icmp_signed("<", i, self.k), inside, after)
+        b.position_at_end(inside)
+        later = step(i, total)
+        i.add_incoming(self._const(0), before)
+        i.add_incoming(b.add(i, self._const(1)), b.block)
+        if total is not None and initial is not None:
+            total.value.add_incoming(initial.value, before)
+            total.value.add_incoming(later.value, b.block)
+        b.branch(head)
+        b.position_at_end(after)
+        return total
+
+
+def _generate(prepare: Any, target: int | None = None) -> Any:
+    """Code of a pass for arguments (N, k, d, ...); `target` is the position of the pointer its projections go to."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        N, k, d, *rest = args
+        real = context.get_value_type(sig.args[0].dtype)
+        after = builder.append_basic_block("pass.end")
+        blocks = {count: builder.append_basic_block(f"pass.{count}") for count in (*_UNROLLED, None)}
+        switch = builder.switch(k, blocks[None])
+        for count in _UNROLLED:
+            switch.add_case(ir.Constant(ir.IntType(64), count), blocks[count])
+        for count, block in blocks.items():
+            builder.position_at_end(block)
+            sweep = _Sweep(builder, real, N, k, d, count)
+            sweep.emit(lambda v: prepare(v, *rest), None if target is None else args[target])
+            builder.branch(after)
+        builder.position_at_end(after)
+        return context.get_dummy_value()
+
+    return generate
+
+
+def _project_pass(v: _Sweep, x: Any, _: Any) -> Any:
+    return lambda: v.project(v.load(x))
+
+
+def _subtract_pass(v: _Sweep, t: Any, x: Any, out: Any) -> Any:
+    coef = v.coefficients(t)
+    return lambda: v.store(out, v.load(x) - v.combine(coef))
+
+
+def _residual_pass(v: _Sweep, a: Any, y: Any, y_c: Any, r: Any, r_c: Any, _: Any) -> Any:
+    weight = v.spread(a)
+
+    def body() -> None:
+        own = v.load(y)
+        residual = weight * (own - v.load(y_c))
+        v.store(r, residual)
+        v.store(r_c, v.load(r_c) - weight * own)
+        v.project(residual)
+
+    return body
+
+
+def _step_pass(v: _Sweep, c: Any, r: Any, t_r: Any, h: Any, D: Any, h_post: Any, _: Any) -> Any:
+    size, coef = v.spread(c), v.coefficients(t_r)
+
+    def body() -> None:
+        moved = v.load(h) - size * v.load(D) * (v.load(r) - v.combine(coef))
+        v.store(h_post, moved)
+        v.project(moved)
+
+    return body
+
+
+def _step_adjoint_pass(
+    v: _Sweep, a: Any, c: Any, y: Any, y_c: Any, t_r: Any, gy: Any, s: Any, gh: Any, gh_out: Any, D: Any, gD: Any,
+    gq: Any, _: Any,
+) -> Any:  # fmt: skip
+    weight, size, coef_r, coef_s = v.spread(a), v.spread(c), v.coefficients(t_r), v.coefficients(s)
+
+    def body() -> None:
+        total = v.load(gh) + v.load(gy) - v.combine(coef_s)
+        v.store(gh_out, total)
+        q = weight * (v.load(y) - v.load(y_c)) - v.combine(coef_r)
+        pull = size * total
+        v.store(gD, v.load(gD) - pull * q)
+        minus = pull * v.load(D)
+        v.store(gq, minus)
+        v.project(minus)
+
+    return body
+
+
+def _residual_adjoint_pass(v: _Sweep, a: Any, gq: Any, t_q: Any, gr_c: Any, o_c: Any, gy_out: Any) -> Any:
+    weight, coef = v.spread(a), v.coefficients(t_q)
+
+    def body() -> None:
+        minus = v.load(gq) - v.combine(coef)
+        v.store(gy_out, v.load(gr_c) - weight * minus)
+        v.store(o_c, v.load(o_c) + weight * minus)
+
+    return body
+
+
+def _frame_adjoint_pass(v: _Sweep, gN: Any, t: Any, dz: Any, s: Any, x: Any) -> Any:
+    coef_t, coef_s = v.coefficients(t), v.coefficients(s)
+    return lambda: v.subtract_rows(gN, [(coef_t, v.load(dz)), (coef_s, v.load(x))])
+
+
+def _entry_frame_adjoint_pass(
+    v: _Sweep, gN: Any, a: Any, y: Any, y_c: Any, t_r: Any, gq: Any, t_q: Any, gy: Any, s: Any, h: Any, t_h: Any
+) -> Any:
+    weight = v.spread(a)
+    coef_r, coef_q, coef_s, coef_h = (v.coefficients(t) for t in (t_r, t_q, s, t_h))
+
+    def body() -> None:
+        zero = v.spread(ir.Constant(v.real, 0.0))
+        pushed = [(coef_h, v.load(gy)), (coef_s, v.load(h))]
+        minus_r = weight * (v.load(y_c) - v.load(y))
+        v.subtract_rows(gN, [*pushed, (coef_q, minus_r), (coef_r, zero - v.load(gq))])
+
+    return body
+
+
+@intrinsic
+def _project(_: Any, N: Any, k: Any, d: Any, x: Any, t: Any) -> Any:
+    return types.void(N, types.intp, types.intp, x, t), _generate(_project_pass, 4)
+
+
+@intrinsic
+def _subtract(_: Any, N: Any, k: Any, d: Any, t: Any, x: Any, out: Any) -> Any:
+    return types.void(N, types.intp, types.intp, t, x, out), _generate(_subtract_pass)
+
+
+@intrinsic
+def _residual(_: Any, N: Any, k: Any, d: Any, a: Any, y: Any, y_c: Any, r: Any, r_c: Any, t: Any) -> Any:
+    return types.void(N, types.intp, types.intp, a, y, y_c, r, r_c, t), _generate(_residual_pass, 8)
+
+
+@intrinsic
+def _step(_: Any, N: Any, k: Any, d: Any, c: Any, r: Any, t_r: Any, h: Any, D: Any, h_post: Any, t: Any) -> Any:
+    return types.void(N, types.intp, types.intp, c, r, t_r, h, D, h_post, t), _generate(_step_pass, 9)
+
+
+@intrinsic
+def _step_adjoint(
+    _: Any, N: Any, k: Any, d: Any, a: Any, c: Any, y: Any, y_c: Any, t_r: Any, gy: Any, s: Any, gh: Any, gh_out: Any,
+    D: Any, gD: Any, gq: Any, t: Any,
+) -> Any:  # fmt: skip
+    p = N
+    sig = types.void(p, types.intp, types.intp, a, c, p, p, p, p, p, p, p, p, p, p, p)
+    return sig, _generate(_step_adjoint_pass, 15)
+
+
+@intrinsic
+def _residual_adjoint(
+    _: Any, N: Any, k: Any, d: Any, a: Any, gq: Any, t_q: Any, gr_c: Any, o_c: Any, gy_out: Any
+) -> Any:
+    return types.void(N, types.intp, types.intp, a, N, N, N, N, N), _generate(_residual_adjoint_pass)
+
+
+@intrinsic
+def _frame_adjoint(_: Any, N: Any, k: Any, d: Any, gN: Any, t: Any, dz: Any, s: Any, x: Any) -> Any:
+    return types.void(N, types.intp, types.intp, N, N, N, N, N), _generate(_frame_adjoint_pass)
+
+
+@intrinsic
+def _entry_frame_adjoint(
+    _: Any, N: Any, k: Any, d: Any, gN: Any, a: Any, y: Any, y_c: Any, t_r: Any, gq: Any, t_q: Any, gy: Any, s: Any,
+    h: Any, t_h: Any,
+) -> Any:  # fmt: skip
+    p = N
+    sig = types.void(p, types.intp, types.intp, p, a, p, p, p, p, p, p, p, p, p)
+    return sig, _generate(_entry_frame_adjoint_pass)
+
+
+# ----------------------------------------------------------------------------------------------------------------
 # Vectors and gates
 # ----------------------------------------------------------------------------------------------------------------
 

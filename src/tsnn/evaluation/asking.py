@@ -45,7 +45,7 @@ class Ranking:
         return Queries(
             self.cut[start:stop],
             stream.src[rows],
-            times(stream, rows),
+            stream.t[rows],
             relations(stream, rows),
             _with_positives(bounds),
             cand,
@@ -102,12 +102,7 @@ def concatenate(sets: Sequence[Queries]) -> Queries:
 def pairs(stream: EventStream, rows: I64, cut: I64, src: I64, dst: I64) -> Queries:
     """One single-candidate query per row: does src[i] -> dst[i] happen at the row's time."""
     ptr = np.arange(len(rows) + 1, dtype=np.int64)
-    return Queries(cut, src, times(stream, rows), relations(stream, rows), ptr, dst)
-
-
-def times(stream: EventStream, rows: I64) -> F64:
-    """Times of rows, as queries hold them."""
-    return stream.t[rows].astype(np.float64)
+    return Queries(cut, src, stream.t[rows], relations(stream, rows), ptr, dst)
 
 
 def relations(stream: EventStream, rows: I64) -> I64:

@@ -6,6 +6,8 @@ far back the memory reaches as of the query's cut.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +16,7 @@ from tsnn.data.split import Split
 from tsnn.errors import ConfigError
 from tsnn.evaluation.scorer import Block
 from tsnn.plan.chunk import ChunkPlan
-from tsnn.plan.facts import COLUMN, QUERY_FACTS
+from tsnn.plan.facts import COLUMN
 from tsnn.plan.planner import PlanSpec
 from tsnn.types import F64, I64, Visibility
 
@@ -40,13 +42,13 @@ def best_edgebank_mode(name: str) -> str:
     return _DGB_BEST_MODE.get(name.removeprefix("dgb:"), "unlimited")
 
 
-def quantile_of_sorted(t: NDArray[np.generic], n: I64, q: float) -> F64:
-    """`np.quantile(t[:n], q)` for every n, in constant time each: t is sorted already."""
+def quantile_of_sorted(t: NDArray[Any], n: I64, q: float, origin: Any = 0) -> F64:
+    """`np.quantile(t[:n] - origin, q)` for every n, in constant time each: t is sorted already."""
     at = q * (n - 1)
     low = np.floor(at).astype(np.int64)
     high = np.minimum(low + 1, n - 1)
     weight = at - low
-    a, b = t[low].astype(np.float64), t[high].astype(np.float64)
+    a, b = _since(t[low], origin), _since(t[high], origin)
     # numpy interpolates from the nearer end
     result: F64 = np.where(weight < 0.5, a + (b - a) * weight, b - (b - a) * (1 - weight))
     return result
@@ -100,9 +102,9 @@ class Recency(_Heuristic):
     name = "recency"
 
     def score(self, plan: ChunkPlan, versions: None) -> F64:
-        """Minus the time since then; a candidate that never was one stands last."""
-        gap = _fact(plan, "dst_in_gap")
-        return np.where(gap < 0, -np.inf, -gap)
+        """Minus the rows since then, so that rows of one time are told apart; one that never was stands last."""
+        age = _fact(plan, "dst_in_age")
+        return np.where(age < 0, -np.inf, -age)
 
 
 class EdgeBank(_Heuristic):
@@ -131,8 +133,7 @@ class EdgeBank(_Heuristic):
         if self.mode == "unlimited":
             return (seen > 0).astype(np.float64)
         if self.mode == "repeat_threshold":
-            pairs = plan.score.query_facts[:, QUERY_FACTS.index("num_pairs")]
-            mean_count = plan.queries.cut / np.maximum(pairs, 1)
+            mean_count = plan.queries.cut / np.maximum(plan.score.num_pairs, 1)
             return ((seen > 0) & (seen >= np.repeat(mean_count, sizes))).astype(np.float64)
         reach = np.repeat(self._reach(plan), sizes)
         return ((seen > 0) & (_fact(plan, "pair_gap") <= reach)).astype(np.float64)
@@ -142,15 +143,19 @@ class EdgeBank(_Heuristic):
 
         Compared with gaps, not with times: rounding is monotone, so a pair exactly at the edge stays inside.
         """
-        t, cut = plan.stream.t, np.maximum(plan.queries.cut, 1)
-        origin = float(t[0])
+        cut, t, origin = np.maximum(plan.queries.cut, 1), plan.stream.t, plan.stream.t[0]
         if self.mode == "fixed_proportion":
-            oldest = quantile_of_sorted(t, cut, 1 - self.proportion) - origin
+            oldest = quantile_of_sorted(t, cut, 1 - self.proportion, origin)
         else:
             window = self._window if self.mode == "fixed_time_window" else self._window_at[cut]
-            oldest = t[cut - 1].astype(np.float64) - origin - window
-        reach: F64 = plan.queries.t - origin - oldest
-        return reach
+            oldest = _since(t[cut - 1], origin) - window
+        return _since(plan.queries.t, origin) - oldest
+
+
+def _since(t: NDArray[Any], origin: Any) -> F64:
+    """Times on the plan's own clock, which starts at the first row."""
+    since: F64 = (t - origin).astype(np.float64)
+    return since
 
 
 def _fact(plan: ChunkPlan, name: str) -> F64:

@@ -70,7 +70,7 @@ class ScorePlan:
     cand_h: I32  # (nc,)
     cand_F: I32
     facts: F64  # (nc, len(FACTS)), see tsnn.plan.facts
-    query_facts: F64  # (nq, len(QUERY_FACTS))
+    num_pairs: I64  # (nq,) distinct directed pairs seen
     nbr_len: I32  # (nq,) neighbors of the source for attention, most recent first
     nbr_h: I32  # (nq, A)
     nbr_F: I32

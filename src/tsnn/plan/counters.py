@@ -11,7 +11,7 @@ from tsnn.plan.kernels import EMPTY, N_BANK, N_PAIRS, N_SUCC, QUEUE_HEAD, QUEUE_
 
 _NODE_COLUMNS: dict[str, tuple[type[np.generic], float, tuple[int, ...]]] = {
     "last_t": (np.float64, -np.inf, ()),
-    "last_in_t": (np.float64, -np.inf, ()),
+    "last_in_row": (np.int64, -1, ()),
     "degree": (np.int64, 0, ()),
     "in_degree": (np.int64, 0, ()),
     "ring_len": (np.int64, 0, ()),
@@ -22,7 +22,6 @@ _TABLES: dict[str, dict[str, tuple[type[np.generic], float]]] = {
     "pair": {
         "pair_key": (np.int64, EMPTY),
         "pair_count": (np.int64, 0),
-        "pair_first": (np.float64, 0),
         "pair_last": (np.float64, 0),
     },
     "bank": {
@@ -56,7 +55,6 @@ class Counters:
         for name, dtype in _QUEUE.items():
             columns[name] = np.zeros(_FIRST_CAPACITY, dtype)
         columns["ints"] = np.zeros(6, np.int64)
-        columns["floats"] = np.zeros(1, np.float64)
         self.tables = Tables(**columns)  # type: ignore[arg-type]
         self.scratch = _scratch(num_nodes)
 

@@ -7,7 +7,7 @@ Gaps are in the stream's own time unit and -1 where there is no such event. Coun
 FACTS = (
     "src_gap",  # since the source's last event, in any role
     "dst_gap",  # since the candidate's last event, in any role
-    "dst_in_gap",  # since the candidate was last a destination
+    "dst_in_age",  # rows since the candidate was last a destination; -1 if it never was
     "src_count",  # events of the source, in any role
     "dst_count",
     "dst_in_count",  # events with the candidate as destination
@@ -30,8 +30,3 @@ FACTS = (
     "succ_share_3",
 )
 COLUMN = {name: i for i, name in enumerate(FACTS)}
-
-QUERY_FACTS = (
-    "num_pairs",  # distinct directed pairs seen
-    "mean_repeat_gap",  # mean over pairs that repeat of their mean gap; 0 if none does
-)

@@ -21,13 +21,12 @@ EMPTY = -1
 Int = Any  # whatever integer type the compiler sees
 TWO_HOP_CAP = 10  # app:complexity: the inner expansion is bounded
 
-# Columns of Tables.ints and Tables.floats
-N_PAIRS, N_BANK, N_SUCC, QUEUE_HEAD, QUEUE_TAIL, N_REPEATING = range(6)
-SUM_REPEAT_GAP = 0
+# Entries of Tables.ints
+ROWS, N_PAIRS, N_BANK, N_SUCC, QUEUE_HEAD, QUEUE_TAIL = range(6)
 
 SRC_GAP = COLUMN["src_gap"]
 DST_GAP = COLUMN["dst_gap"]
-DST_IN_GAP = COLUMN["dst_in_gap"]
+DST_IN_AGE = COLUMN["dst_in_age"]
 SRC_COUNT = COLUMN["src_count"]
 DST_COUNT = COLUMN["dst_count"]
 DST_IN_COUNT = COLUMN["dst_in_count"]
@@ -50,7 +49,7 @@ class Tables(NamedTuple):
     """Everything the stream has taught so far, apart from learned states."""
 
     last_t: F64  # (N,) time of the last event in any role; -inf before the first
-    last_in_t: F64  # (N,) as destination
+    last_in_row: I64  # (N,) last row as destination; -1 before the first
     degree: I64  # (N,) events, in any role
     in_degree: I64  # (N,) events, as destination
     ring_id: I32  # (N, B) recent neighbors, written at position ring_len % B
@@ -61,7 +60,6 @@ class Tables(NamedTuple):
     succ_total: I64  # (N,) moves that left this destination
     pair_key: I64  # hash table (source << 32 | destination)
     pair_count: I64
-    pair_first: F64
     pair_last: F64
     bank_key: I64  # hash table of (source, destination, relation); used with relations or a window
     bank_rel: I64
@@ -75,7 +73,6 @@ class Tables(NamedTuple):
     succ_key: I64  # hash table (destination << 32 | next destination)
     succ_count: I64
     ints: I64
-    floats: F64
 
 
 class Scratch(NamedTuple):
@@ -133,7 +130,7 @@ class ScoreOut(NamedTuple):
     cand_h: I32
     cand_F: I32
     facts: F64
-    query_facts: F64
+    num_pairs: I64
     nbr_len: I32
     nbr_h: I32
     nbr_F: I32
@@ -224,14 +221,7 @@ def _observe_pair(tab: Tables, u: Int, v: Int, t: float) -> None:
     i = find(tab.pair_key, _pair(u, v))
     if tab.pair_key[i] == EMPTY:
         tab.pair_key[i] = _pair(u, v)
-        tab.pair_first[i] = t
         tab.ints[N_PAIRS] += 1
-    else:
-        n = tab.pair_count[i]
-        old = (tab.pair_last[i] - tab.pair_first[i]) / (n - 1) if n > 1 else 0.0
-        tab.floats[SUM_REPEAT_GAP] += (t - tab.pair_first[i]) / n - old
-        if n == 1:
-            tab.ints[N_REPEATING] += 1
     tab.pair_count[i] += 1
     tab.pair_last[i] = t
 
@@ -307,7 +297,8 @@ def observe(tab: Tables, opt: Options, u: Int, v: Int, t: float, rel: Int) -> No
         _push(tab, v, u, t, rel)
         tab.last_t[v] = t
         tab.degree[v] += 1
-    tab.last_in_t[v] = t
+    tab.last_in_row[v] = tab.ints[ROWS]
+    tab.ints[ROWS] += 1
     tab.in_degree[v] += 1
 
 
@@ -516,7 +507,7 @@ def _candidate_facts(
     row[:] = 0.0
     row[SRC_GAP] = t - tab.last_t[u] if tab.degree[u] else -1.0
     row[DST_GAP] = t - tab.last_t[c] if tab.degree[c] else -1.0
-    row[DST_IN_GAP] = t - tab.last_in_t[c] if tab.in_degree[c] else -1.0
+    row[DST_IN_AGE] = tab.ints[ROWS] - tab.last_in_row[c] if tab.in_degree[c] else -1.0
     row[SRC_COUNT] = tab.degree[u]
     row[DST_COUNT] = tab.degree[c]
     row[DST_IN_COUNT] = tab.in_degree[c]
@@ -570,9 +561,7 @@ def _plan_score(
     n0 = _enter(scr, nodes, u, n0)
     out.src_h[q] = scr.cur_h[u]
     out.src_F[q] = scr.cur_F[u]
-    out.query_facts[q, 0] = tab.ints[N_PAIRS]
-    repeating = tab.ints[N_REPEATING]
-    out.query_facts[q, 1] = tab.floats[SUM_REPEAT_GAP] / repeating if repeating else 0.0
+    out.num_pairs[q] = tab.ints[N_PAIRS]
     stamp, distinct, mass = np.int64(-1), 0, 0.0
     if opt.common or opt.two_hop:
         stamp, distinct, mass = _mark_source(tab, scr, opt, u)

@@ -15,7 +15,7 @@ from tsnn.errors import InputError
 from tsnn.plan import kernels
 from tsnn.plan.chunk import ChunkPlan, ScorePlan, UpdatePlan
 from tsnn.plan.counters import Counters
-from tsnn.plan.facts import FACTS, QUERY_FACTS
+from tsnn.plan.facts import FACTS
 from tsnn.plan.kernels import OUT, Options, ScoreOut, UpdateOut
 from tsnn.types import F64, I32
 
@@ -142,7 +142,7 @@ class Planner:
         )  # fmt: skip
         score = ScoreOut(
             src_h=np.empty(nq, i32), src_F=np.empty(nq, i32), cand_h=np.empty(nc, i32), cand_F=np.empty(nc, i32),
-            facts=np.empty((nc, len(FACTS))), query_facts=np.empty((nq, len(QUERY_FACTS))),
+            facts=np.empty((nc, len(FACTS))), num_pairs=np.empty(nq, np.int64),
             nbr_len=np.zeros(nq, i32),
             nbr_h=np.zeros((nq, spec.attention), i32), nbr_F=np.zeros((nq, spec.attention), i32),
             nbr_gap=np.zeros((nq, spec.attention)), nbr_type=np.zeros((nq, spec.attention), i32),
