@@ -48,7 +48,7 @@ class ModelConfig(_Section):
     attention_heads: Positive = 4
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     score_dim: Positive = 128  # width of MLP_score, two hidden layers
-    kappa: Annotated[float, Field(gt=0)] = 50.0  # kappa_0, initial temperature of s_geo
+    kappa: Annotated[float, Field(gt=0)] = 5.0  # kappa_0, initial temperature of s_geo
     scalars: Literal["bounded", "raw"] = "bounded"  # geometric scalars before MLP_score
     gaps: Literal["log", "raw"] = "log"  # D-07
 
@@ -76,7 +76,7 @@ class FeatureConfig(_Section):
 class LossConfig(_Section):
     """Weights of the four auxiliary losses beside the cross entropy (eq:loss_ce, eq:loss_geo, eq:loss_aux)."""
 
-    geo: NonNegative = 0.1
+    geo: NonNegative = 0.01
     geo_temperature: Annotated[float, Field(gt=0)] = 1.0  # tau_geo
     bias: NonNegative = 1e-4
     smooth: NonNegative = 1e-3
@@ -92,7 +92,7 @@ class TrainConfig(_Section):
     chunk: Positive = 100  # L_c
     negatives: Positive = 1  # K_neg
     sampler: Literal["random", "mixed"] = "random"  # Track B | Track A
-    lr: Annotated[float, Field(gt=0)] = 1e-3
+    lr: Annotated[float, Field(gt=0)] = 3e-3
     geometry_lr: Annotated[float, Field(gt=0)] = 1.0  # mu_geo
     weight_decay: NonNegative = 1e-4
     clip: Annotated[float, Field(gt=0)] = 1.0

@@ -151,6 +151,7 @@ def check_facts(plan, result, config: Config) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("switch", "kind", "visibility"), CASES)
 def test_engine_equals_oracle(switch: str, kind: str, visibility: str, engine: str) -> None:
+    """alg:tsnn whole: eq:frame_update, eq:message, eq:gru_update, eq:rel_frame_bias and the score, with gradients."""
     check_parity(config_of(**SWITCHES[switch]), tricky_stream(**STREAMS[kind]), visibility, engine, 1e-9)
 
 

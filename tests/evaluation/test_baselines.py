@@ -78,7 +78,7 @@ def test_popularity_and_recency_are_their_definitions(visibility: str) -> None:
     queries = every_row(split, visibility)
 
     def last_seen(history: History, src: int, dst: int, t: float) -> float:
-        return max((row - len(history.dst) for row, d in enumerate(history.dst) if d == dst), default=-np.inf)
+        return max((row for row, d in enumerate(history.dst) if d == dst), default=-1)
 
     popular = score_queries(Popularity(), split.stream, queries)
     recent = score_queries(Recency(), split.stream, queries)

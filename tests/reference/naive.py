@@ -58,7 +58,7 @@ class ModelSwitches:
     attention_heads: int = 4
     attention_dropout: float = 0.0  # not modelled: the oracle is deterministic
     score_dim: int = 128
-    kappa: float = 50.0  # only the initial value of rho_kappa, which is a parameter here
+    kappa: float = 5.0  # only the initial value of rho_kappa, which is a parameter here
     scalars: str = "bounded"
     gaps: str = "log"
 
@@ -78,7 +78,7 @@ class FeatureSwitches:
 
 @dataclass(frozen=True)
 class LossWeights:
-    geo: float = 0.1
+    geo: float = 0.01
     geo_temperature: float = 1.0
     bias: float = 1e-4
     smooth: float = 1e-3

@@ -29,6 +29,7 @@ def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("visibility", ["strict", "arrival", "batch:10", "batch:25"])
 def test_every_training_row_is_scored_once(visibility):
+    """alg:train, with queries scheduled by their cut."""
     trainer = make(train__visibility=visibility)
     asked = [row for _, _, first, last in trainer._chunks(0) for row in range(first, last)]
     assert asked == list(range(trainer.split.train_end))

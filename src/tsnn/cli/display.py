@@ -46,18 +46,22 @@ def training_bar(quiet: bool) -> Iterator[Any]:
         yield show
 
 
-def print_figures(results: list[dict[str, Any]], sets: tuple[str, ...] = ("val", "test", "new_test")) -> None:
-    """One row per scorer, one column per figure, the protocol underneath."""
+SHOWN = (("val", "ap"), ("val", "mrr"), ("test", "ap"), ("test", "auc"), ("test", "mrr"), ("new_test", "ap"))
+
+
+def print_figures(results: list[dict[str, Any]]) -> None:
+    """One row per scorer, the main figures, and underneath what they hold under; `--json` has all of them."""
     first = results[0]
     card = first["card"]
-    names = [(s, m) for s in sets if s in first["metrics"] for m in first["metrics"][s]]
-    table = Table(title=f"{first['data']}, visibility {card['visibility']}, protocol {card['protocol']}")
+    names = [(part, metric) for part, metric in SHOWN if metric in first["metrics"].get(part, {})]
+    table = Table(title=f"{first['data']}, visibility {card['visibility']}")
     table.add_column("scorer")
     for part, metric in names:
-        table.add_column(f"{part} {metric}", justify="right")
+        table.add_column(f"{part.replace('_', ' ')} {metric.upper()}", justify="right")
     for result in results:
         values = [result["metrics"].get(part, {}).get(metric) for part, metric in names]
-        table.add_row(result["scorer"], *("-" if v is None else f"{v:.2f}" if v > 1 else f"{v:.4f}" for v in values))
+        table.add_row(result["scorer"], *("" if v is None else f"{v:.2f}" if v > 1 else f"{v:.4f}" for v in values))
     out = Console()
     out.print(table)
-    out.print(f"{card['updates']}; negatives: {card['negatives']}; {card['aggregation']}", style="dim", highlight=False)
+    remark = f"Protocol {card['protocol']}: {card['updates']}. Negatives: {card['negatives']['strategy']}. "
+    out.print(remark + f"Figures: {card['aggregation']}.", style="dim", highlight=False)

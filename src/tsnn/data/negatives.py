@@ -188,7 +188,7 @@ def draw_training_negatives(
     rng: np.random.Generator,
     pool: NegativePool,
 ) -> I64:
-    """(len(rows), num) negative destinations for the events `rows`; `cuts[i]` is what row `rows[i]` may see.
+    """(len(rows), num) negative destinations for the events `rows`; `cuts[i]` is what row `rows[i]` may see (app:neg_sampling).
 
     `random`: uniform over the training destinations of the positive destination's type. `mixed`: half destinations of
     an earlier event of the same source, a quarter of any earlier event, a quarter uniform; earlier means below the cut

@@ -263,6 +263,7 @@ def _tape(dims: kernels.Dims, plan: UpdatePlan, rows: Tensor, h0: Tensor, F0: Te
         coef=_empty(dtype, 2 * n, kernels.NUM_COEF, kr),
         lift=_empty(dtype, 0 if dims.carry_over else 2 * n, d),
         t_round=_empty(dtype, dims.rounds * num_active, kr),
+        r_ends=_empty(dtype, dims.rounds * 2 * n, d),
         mid_h=_empty(dtype, mid, d),
         mid_y=_empty(dtype, mid, d),
         mid_t=_empty(dtype, mid, kr),
@@ -359,7 +360,7 @@ def _grads(
         gD=_zeros(dtype, d),
         g_h0=_empty(dtype, initial, d),
         g_F0=_empty(dtype, initial, k, d),
-        scratch=_empty(dtype, kr + 10 * d + 2 * (dims.dp + dims.d2p) + 3 * most * d),
+        scratch=_empty(dtype, 2 * kr + 18 * d + 2 * (dims.dp + dims.d2p) + 2 * most * d),
     )
 
 

@@ -142,6 +142,7 @@ class Tape(NamedTuple):
     coef: Array  # (2n, NUM_COEF, kr)
     lift: Array  # (2n, d) U+ h, without carry-over only
     t_round: Array  # (K, nA, kr) coefficients of U^T r in each round
+    r_ends: Array  # (K, 2n, d) the r of the endpoints
     mid_h: Array  # (K - 1, nA, d) between rounds
     mid_y: Array
     mid_t: Array
@@ -626,11 +627,11 @@ def _step_adjoint_pass(
         total = v.load(gh) + v.load(gy) - v.combine(coef_s)
         v.store(gh_out, total)
         q = weight * (v.load(y) - v.load(y_c)) - v.combine(coef_r)
-        pull = size * total
-        v.store(gD, v.load(gD) - pull * q)
-        minus = pull * v.load(D)
-        v.store(gq, minus)
-        v.project(minus)
+        push = size * total
+        v.store(gD, v.load(gD) + push * q)
+        gradient = push * v.load(D)
+        v.store(gq, gradient)
+        v.project(gradient)
 
     return body
 
@@ -639,9 +640,9 @@ def _residual_adjoint_pass(v: _Sweep, a: Any, gq: Any, t_q: Any, gr_c: Any, o_c:
     weight, coef = v.spread(a), v.coefficients(t_q)
 
     def body() -> None:
-        minus = v.load(gq) - v.combine(coef)
-        v.store(gy_out, v.load(gr_c) - weight * minus)
-        v.store(o_c, v.load(o_c) + weight * minus)
+        gr = v.load(gq) - v.combine(coef)
+        v.store(gy_out, weight * (gr - v.load(gr_c)))
+        v.store(o_c, v.load(o_c) - weight * gr)
 
     return body
 
@@ -658,10 +659,8 @@ def _entry_frame_adjoint_pass(
     coef_r, coef_q, coef_s, coef_h = (v.coefficients(t) for t in (t_r, t_q, s, t_h))
 
     def body() -> None:
-        zero = v.spread(ir.Constant(v.real, 0.0))
-        pushed = [(coef_h, v.load(gy)), (coef_s, v.load(h))]
-        minus_r = weight * (v.load(y_c) - v.load(y))
-        v.subtract_rows(gN, [*pushed, (coef_q, minus_r), (coef_r, zero - v.load(gq))])
+        r = weight * (v.load(y) - v.load(y_c))
+        v.subtract_rows(gN, [(coef_h, v.load(gy)), (coef_s, v.load(h)), (coef_q, r), (coef_r, v.load(gq))])
 
     return body
 
@@ -845,107 +844,67 @@ def open_frame(fr: Frames, row: int, f: Ptr, eps: float) -> None:
             G[j * fr.k + i] = G[i * fr.k + j]
 
 
-@njit(**_INNER)
-def project(N: Ptr, k: int, d: int, x: Ptr, t: Ptr) -> None:
-    """t_i = 2 <N_i, x>."""
-    two, zero = lit(x, 2.0), lit(x, 0.0)
-    i = 0
-    while k - i >= 4:
-        N0, N1, N2, N3 = at(N, i * d), at(N, i * d + d), at(N, i * d + 2 * d), at(N, i * d + 3 * d)
-        s0, s1, s2, s3 = zero, zero, zero, zero
-        for c in range(d):
-            v = x[c]
-            s0 += N0[c] * v
-            s1 += N1[c] * v
-            s2 += N2[c] * v
-            s3 += N3[c] * v
-        t[i], t[i + 1], t[i + 2], t[i + 3] = two * s0, two * s1, two * s2, two * s3
-        i += 4
-    while k - i >= 2:
-        N0, N1 = at(N, i * d), at(N, i * d + d)
-        s0, s1 = zero, zero
-        for c in range(d):
-            v = x[c]
-            s0 += N0[c] * v
-            s1 += N1[c] * v
-        t[i], t[i + 1] = two * s0, two * s1
-        i += 2
-    if i < k:
-        t[i] = two * dot(at(N, i * d), x, d)
-
-
-@njit(**_INNER)
-def subtract(N: Ptr, k: int, d: int, t: Ptr, x: Ptr, out: Ptr) -> None:
-    """out = x - sum_i t_i N_i; out may be x."""
-    source, i = x, 0
-    while k - i >= 4:
-        N0, N1, N2, N3 = at(N, i * d), at(N, i * d + d), at(N, i * d + 2 * d), at(N, i * d + 3 * d)
-        t0, t1, t2, t3 = t[i], t[i + 1], t[i + 2], t[i + 3]
-        for c in range(d):
-            out[c] = source[c] - (t0 * N0[c] + t1 * N1[c]) - (t2 * N2[c] + t3 * N3[c])
-        source = out
-        i += 4
-    while k - i >= 2:
-        N0, N1 = at(N, i * d), at(N, i * d + d)
-        t0, t1 = t[i], t[i + 1]
-        for c in range(d):
-            out[c] = source[c] - t0 * N0[c] - t1 * N1[c]
-        source = out
-        i += 2
-    if i < k:
-        N0, t0 = at(N, i * d), t[i]
-        for c in range(d):
-            out[c] = source[c] - t0 * N0[c]
-    elif k == 0:
-        copy(x, out, d)
-
-
 @njit(**_INLINE)
-def coefficients(fr: Frames, row: int, x: Ptr, t: Ptr) -> None:
-    """The t of U x = x - sum_i t_i N_i."""
-    G, k = at(fr.G, row * fr.k * fr.k), fr.k
-    project(at(fr.N, row * k * fr.d), k, fr.d, x, t)
+def solve(G: Ptr, k: int, t: Ptr) -> None:
+    """Projections 2 <N_i, x> into the coefficients of U x."""
     for i in range(1, k):
         for j in range(i):
             t[i] -= G[i * k + j] * t[j]
 
 
 @njit(**_INLINE)
-def coefficients_back(fr: Frames, row: int, x: Ptr, t: Ptr) -> None:
-    """The t of U^T x = x - sum_i t_i N_i."""
-    G, k = at(fr.G, row * fr.k * fr.k), fr.k
-    project(at(fr.N, row * k * fr.d), k, fr.d, x, t)
+def solve_back(G: Ptr, k: int, t: Ptr) -> None:
+    """Projections 2 <N_i, x> into the coefficients of U^T x."""
     for i in range(k - 2, -1, -1):
         for j in range(i + 1, k):
             t[i] -= G[i * k + j] * t[j]
 
 
 @njit(**_INNER)
+def project(N: Ptr, k: int, d: int, x: Ptr, t: Ptr) -> None:
+    """t_i = 2 <N_i, x>."""
+    _project(N, k, d, x, t)
+
+
+@njit(**_INNER)
+def subtract(N: Ptr, k: int, d: int, t: Ptr, x: Ptr, out: Ptr) -> None:
+    """out = x - sum_i t_i N_i; out may be x."""
+    _subtract(N, k, d, t, x, out)
+
+
+@njit(**_INNER)
 def lift(fr: Frames, row: int, x: Ptr, out: Ptr, t: Ptr) -> None:
     """out = U x: local to synchronized coordinates. Leaves the coefficients in t."""
-    coefficients(fr, row, x, t)
-    subtract(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, t, x, out)
+    N = at(fr.N, row * fr.k * fr.d)
+    project(N, fr.k, fr.d, x, t)
+    solve(at(fr.G, row * fr.k * fr.k), fr.k, t)
+    subtract(N, fr.k, fr.d, t, x, out)
 
 
 @njit(**_INNER)
 def lower(fr: Frames, row: int, x: Ptr, out: Ptr, t: Ptr) -> None:
     """out = U^T x: synchronized to local coordinates. Leaves the coefficients in t."""
-    coefficients_back(fr, row, x, t)
-    subtract(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, t, x, out)
+    N = at(fr.N, row * fr.k * fr.d)
+    project(N, fr.k, fr.d, x, t)
+    solve_back(at(fr.G, row * fr.k * fr.k), fr.k, t)
+    subtract(N, fr.k, fr.d, t, x, out)
+
+
+@njit(**_INLINE)
+def mix_adjoint(S: Ptr, k: int, t: Ptr, s: Ptr) -> None:
+    """S_ij += t_i s_j for i < j."""
+    for i in range(k - 1):
+        for j in range(i + 1, k):
+            S[i * k + j] += t[i] * s[j]
 
 
 @njit(**_INNER)
 def frame_adjoint(fg: FrameGrads, row: int, k: int, d: int, x: Ptr, t: Ptr, dz: Ptr, s: Ptr) -> None:
     """Collect the frame gradient of z = U x (see the header)."""
-    if row < fg.base:
-        return
-    gN, S = at(fg.N, (row - fg.base) * k * d), at(fg.S, (row - fg.base) * k * k)
-    for i in range(k):
-        gi, ti, si = at(gN, i * d), t[i], s[i]
-        for c in range(d):
-            gi[c] -= ti * dz[c] + si * x[c]
-        for j in range(i + 1, k):
-            S[i * k + j] += ti * s[j]
+    if row >= fg.base:
+        gN = at(fg.N, (row - fg.base) * k * d)
+        _frame_adjoint(gN, k, d, gN, t, dz, s, x)
+        mix_adjoint(at(fg.S, (row - fg.base) * k * k), k, t, s)
 
 
 @njit(**_INNER)
@@ -1185,21 +1144,57 @@ def after_round(dims: Dims, st: Stages, j: int, l: int) -> Any:
     return at(st.mid_h, row * d), at(st.mid_y, row * d), at(st.mid_t, row * k)
 
 
+class Edge(NamedTuple):
+    """A leaf's edges as one: total weight, the center they lead to, and where the center's sum is kept."""
+
+    weight: Any
+    center: Ptr
+    total: Ptr
+
+
 @njit(**_INLINE)
-def leaf_residual(a: Any, b: Any, y: Ptr, y_u: Ptr, y_v: Ptr, r: Ptr, d: int) -> None:
-    """r = a (y - y_u) + b (y - y_v): the sum over a leaf's edges of eq:diffusion_local."""
+def join_edges(a: Any, b: Any, u: Ptr, v: Ptr, sum_u: Ptr, sum_v: Ptr, mixed: Ptr, d: int) -> Edge:
+    """A leaf of both endpoints is pulled to their weighted mean (`mixed`, d, and a sum behind it); else to its own."""
+    if b == lit(u, 0.0):
+        return Edge(a, u, sum_u)
+    if a == lit(u, 0.0):
+        return Edge(b, v, sum_v)
     for i in range(d):
-        r[i] = a * (y[i] - y_u[i]) + b * (y[i] - y_v[i])
+        mixed[i] = (a * u[i] + b * v[i]) / (a + b)
+    clear(at(mixed, d), d)
+    return Edge(a + b, mixed, at(mixed, d))
+
+
+@njit(**_INLINE)
+def split_sum(a: Any, b: Any, edge: Edge, sum_u: Ptr, sum_v: Ptr, d: int) -> None:
+    """Hand a joint edge's sum to both centers."""
+    if a != lit(sum_u, 0.0) and b != lit(sum_u, 0.0):
+        axpy(a / (a + b), edge.total, sum_u, d)
+        axpy(b / (a + b), edge.total, sum_v, d)
 
 
 @njit(**_INNER)
-def diffusion_step(fr: Frames, row: int, r: Ptr, q: Ptr, h: Ptr, D: Ptr, c: Any, after: Any, t_r: Ptr) -> None:
-    """h' = h - c D U^T r and y' = U h' (eq:diffusion_local, the sum taken in synchronized coordinates)."""
+def leaf_residual(fr: Frames, row: int, edge: Edge, y: Ptr, r: Ptr, t_r: Ptr) -> None:
+    """r = weight (y - center): a leaf's sum in eq:diffusion_local, its coefficients for U^T, and its pull on the center."""
+    _residual(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, edge.weight, y, edge.center, r, edge.total, t_r)
+    solve_back(at(fr.G, row * fr.k * fr.k), fr.k, t_r)
+
+
+@njit(**_INNER)
+def end_residual(fr: Frames, row: int, r: Ptr, t_r: Ptr) -> None:
+    """Coefficients for U^T of an endpoint's sum."""
+    project(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, r, t_r)
+    solve_back(at(fr.G, row * fr.k * fr.k), fr.k, t_r)
+
+
+@njit(**_INNER)
+def diffusion_step(fr: Frames, row: int, r: Ptr, t_r: Ptr, h: Ptr, D: Ptr, c: Any, after: Any) -> None:
+    """h' = h - c D U^T r and y' = U h' (eq:diffusion_local, the sum r taken in synchronized coordinates)."""
     h_post, y_post, t_post = after
-    lower(fr, row, r, q, t_r)
-    for i in range(fr.d):
-        h_post[i] = h[i] - c * D[i] * q[i]
-    lift(fr, row, h_post, y_post, t_post)
+    N = at(fr.N, row * fr.k * fr.d)
+    _step(N, fr.k, fr.d, c, r, t_r, h, D, h_post, t_post)
+    solve(at(fr.G, row * fr.k * fr.k), fr.k, t_post)
+    subtract(N, fr.k, fr.d, t_post, h_post, y_post)
 
 
 @njit(**_STAGE)
@@ -1207,28 +1202,30 @@ def diffuse(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Fram
     """Step 5 of alg:tsnn: K rounds over the active graph, all entries at once in each (alg:diffuse)."""
     d, D, st = dims.d, weights.D, read_stages(tape, plan.act_ptr[dims.n])
     star = read_star(plan, e, D)
-    r_u = tape.scratch
-    r_v, r, q = at(r_u, d), at(r_u, 2 * d), at(r_u, 3 * d)
+    r, mixed = tape.scratch, at(tape.scratch, d)
     for l in range(dims.rounds):
         t_r = at(tape.t_round, l * st.num_entries * dims.kr)
+        r_u = at(tape.r_ends, 2 * (l * dims.n + e) * d)
+        r_v = at(r_u, d)
         h_u, y_u, _ = before_round(dims, plan, st, star, e, star.first, l)
         h_v, y_v, _ = before_round(dims, plan, st, star, e, star.leaf - 1, l)
         for i in range(d):
             r_u[i] = star.total_u * y_u[i] - star.uv * y_v[i]
             r_v[i] = star.total_v * y_v[i] - star.uv * y_u[i]
         for j in range(star.leaf, star.stop):
-            a, b = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j])
+            a, b, t_j = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j]), at(t_r, j * dims.kr)
             h, y, _ = before_round(dims, plan, st, star, e, j, l)
-            leaf_residual(a, b, y, y_u, y_v, r, d)
-            axpy(-a, y, r_u, d)
-            axpy(-b, y, r_v, d)
+            edge = join_edges(a, b, y_u, y_v, r_u, r_v, mixed, d)
+            leaf_residual(fr, plan.act_F[j], edge, y, r, t_j)
+            split_sum(a, b, edge, r_u, r_v, d)
             c = step_size(dims, D, a + b)
-            diffusion_step(fr, plan.act_F[j], r, q, h, D, c, after_round(dims, st, j, l), at(t_r, j * dims.kr))
+            diffusion_step(fr, plan.act_F[j], r, t_j, h, D, c, after_round(dims, st, j, l))
         for s in range(star.leaf - star.first):
-            j, post = star.first + s, dims.n0 + 2 * e + s
+            post, t_j = dims.n0 + 2 * e + s, at(t_r, (star.first + s) * dims.kr)
             h, r_s, degree = (h_v, r_v, star.degree_v) if s else (h_u, r_u, star.degree_u)
+            end_residual(fr, post, r_s, t_j)
             c = step_size(dims, D, degree)
-            diffusion_step(fr, post, r_s, q, h, D, c, after_round(dims, st, j, l), at(t_r, j * dims.kr))
+            diffusion_step(fr, post, r_s, t_j, h, D, c, after_round(dims, st, star.first + s, l))
 
 
 @njit(**_INLINE)
@@ -1308,125 +1305,138 @@ def lower_adjoint(fr: Frames, fg: FrameGrads, row: int, x: Ptr, t: Ptr, dz: Ptr,
 
 
 @njit(**_STAGE)
-def collect_entries(
-    dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int, gh: Ptr, s: Ptr
-) -> None:
-    """gh (m, d): gradients of the stalks that event e wrote, those of their synchronized coordinates included."""
-    d, base = dims.d, fg.base
-    y_u = at(tape.y, (dims.n0 + plan.act_ptr[e]) * d)
+def collect_entries(dims: Dims, plan: PlanArrays, tape: Tape, grads: Grads, base: int, e: int, gh: Ptr, gy: Ptr) -> None:
+    """gh, gy (m, d): gradients of the stalks that event e wrote and of their synchronized coordinates."""
+    d, first = dims.d, plan.act_ptr[e]
+    y_u = at(tape.y, (dims.n0 + first) * d)
     y_v = at(y_u, d)
-    pull = lit(gh, 2.0) * grads.up_energy[e]
-    num_ends = 1 if plan.is_loop[e] != 0 else 2
-    gy = at(s, fr.k + d)
-    for j in range(plan.act_ptr[e], plan.act_ptr[e + 1]):
-        row, s_end = dims.n0 + j, j - plan.act_ptr[e]
-        out = at(gh, s_end * d)
-        copy(at(grads.up_h, row * d), out, d)
-        live = grads.live_h[row - base] != 0
-        if live:
-            add(at(grads.gh, (row - base) * d), out, d)
-            copy(at(grads.gy, (row - base) * d), gy, d)
-        if s_end < num_ends and num_ends == 2:
-            if not live:
-                clear(gy, d)
-            sign = pull if s_end == 0 else -pull
-            for i in range(d):
-                gy[i] += sign * (y_u[i] - y_v[i])
-            live = True
-        if live:
-            frame = dims.n0 + 2 * e + s_end if s_end < num_ends else plan.act_F[j]
-            t = at(tape.t_y, row * fr.k)
-            lift_adjoint(fr, fg, frame, at(tape.h, row * d), t, gy, out, s)
+    for j in range(first, plan.act_ptr[e + 1]):
+        row, o = dims.n0 + j, (j - first) * d
+        copy(at(grads.up_h, row * d), at(gh, o), d)
+        if grads.live_h[row - base] != 0:
+            add(at(grads.gh, (row - base) * d), at(gh, o), d)
+            copy(at(grads.gy, (row - base) * d), at(gy, o), d)
+        else:
+            clear(at(gy, o), d)
+    if plan.is_loop[e] == 0:
+        pull, gy_v = lit(gh, 2.0) * grads.up_energy[e], at(gy, d)
+        for i in range(d):
+            force = pull * (y_u[i] - y_v[i])
+            gy[i] += force
+            gy_v[i] -= force
+
+
+class Entry(NamedTuple):
+    """One active entry in one round, for its adjoint: frame row, edge, states and coefficients from the forward pass."""
+
+    frame: int
+    weight: Any
+    y: Ptr  # r = weight (y - center)
+    center: Ptr
+    t_r: Ptr
+    h: Ptr  # after the round
+    t_h: Ptr
+    size: Any  # eta / degree
 
 
 @njit(**_INNER)
-def step_adjoint(
-    fr: Frames, fg: FrameGrads, row: int, r: Ptr, t_r: Ptr, D: Ptr, c: Any, gh: Ptr, gr: Ptr, gD: Ptr, s: Ptr
-) -> None:
-    """Adjoint of h' = h - c D U^T r: gr = U (-c D gh); gD and the frame's share on the way. t_r from the forward pass."""
-    d, gq, q = fr.d, at(s, fr.k), at(s, fr.k + fr.d)
-    subtract(at(fr.N, row * fr.k * d), fr.k, d, t_r, r, q)
-    for i in range(d):
-        v = -c * gh[i]
-        gD[i] += v * q[i]
-        gq[i] = v * D[i]
-    lift(fr, row, gq, gr, s)
-    frame_adjoint(fg, row, fr.k, d, gq, s, r, t_r)
+def entry_adjoint(
+    fr: Frames, fg: FrameGrads, en: Entry, D: Ptr, gD: Ptr, gh: Ptr, gy: Ptr, gh_out: Ptr, gy_out: Ptr,
+    gr_c: Ptr, sum_c: Ptr, s: Ptr,
+) -> None:  # fmt: skip
+    """Adjoint of one round at one entry: from (gh, gy) after it to gh_out before it and gy_out = weight (gr - gr_c).
+
+    gr = U (-c D gh') is the gradient of the entry's r, gh' = gh + U^T gy; -weight gr goes to the center's sum_c.
+    """
+    k, d = fr.k, fr.d
+    N, G = at(fr.N, en.frame * k * d), at(fr.G, en.frame * k * k)
+    t_q, gq = at(s, k), at(s, 2 * k)
+    project(N, k, d, gy, s)
+    solve_back(G, k, s)
+    _step_adjoint(N, k, d, en.weight, -en.size, en.y, en.center, en.t_r, gy, s, gh, gh_out, D, gD, gq, t_q)
+    solve(G, k, t_q)
+    if en.frame >= fg.base:
+        gN, S = at(fg.N, (en.frame - fg.base) * k * d), at(fg.S, (en.frame - fg.base) * k * k)
+        _entry_frame_adjoint(gN, k, d, gN, en.weight, en.y, en.center, en.t_r, gq, t_q, gy, s, en.h, en.t_h)
+        mix_adjoint(S, k, en.t_h, s)
+        mix_adjoint(S, k, t_q, en.t_r)
+    _residual_adjoint(N, k, d, en.weight, gq, t_q, gr_c, sum_c, gy_out)
 
 
 @njit(**_STAGE)
-def round_adjoint(
-    dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, fg: FrameGrads, gD: Ptr,
-    star: Star, e: int, l: int, gh: Ptr, gr: Ptr, s: Ptr,
+def ends_adjoint(
+    dims: Dims, tape: Tape, fr: Frames, fg: FrameGrads, st: Stages, star: Star, e: int, l: int, D: Ptr, gD: Ptr,
+    gh: Ptr, gy: Ptr, gr: Ptr, s: Ptr,
 ) -> None:  # fmt: skip
-    """gr (m, d): gradients of the residuals of round l."""
-    d, D, st = dims.d, weights.D, read_stages(tape, plan.act_ptr[dims.n])
-    t_r = at(tape.t_round, l * st.num_entries * dims.kr)
-    r = at(s, fr.k + 2 * d)
-    r_u, r_v = at(r, d), at(r, 2 * d)
+    """`entry_adjoint` of the endpoints in round l: their gr to gr (2, d); gh in place. Behind gr stand zeros (d)."""
+    d = dims.d
+    zeros, sink = at(gr, 2 * d), at(gr, 3 * d)
+    for i in range(star.leaf - star.first):
+        j = star.first + i
+        h, _, t_h = after_round(dims, st, j, l)
+        t_r = at(tape.t_round, (l * st.num_entries + j) * dims.kr)
+        r = at(tape.r_ends, (2 * (l * dims.n + e) + i) * d)
+        c = step_size(dims, D, star.degree_v if i else star.degree_u)
+        en = Entry(dims.n0 + 2 * e + i, lit(D, 1.0), r, zeros, t_r, h, t_h, c)
+        o = i * d
+        entry_adjoint(fr, fg, en, D, gD, at(gh, o), at(gy, o), at(gh, o), at(gr, o), zeros, sink, s)
+
+
+@njit(**_STAGE)
+def leaves_adjoint(
+    dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, st: Stages, star: Star, e: int,
+    l: int, D: Ptr, gh: Ptr, gy: Ptr, gr: Ptr, sum_u: Ptr, sum_v: Ptr, s: Ptr,
+) -> None:  # fmt: skip
+    """`entry_adjoint` of the leaves in round l; the first round hands its results to the versions the leaves came from."""
+    d = dims.d
+    mixed = at(gr, 4 * d)
     _, y_u, _ = before_round(dims, plan, st, star, e, star.first, l)
     _, y_v, _ = before_round(dims, plan, st, star, e, star.leaf - 1, l)
-    for i in range(d):
-        r_u[i] = star.total_u * y_u[i] - star.uv * y_v[i]
-        r_v[i] = star.total_v * y_v[i] - star.uv * y_u[i]
+    gr_v = at(gr, (star.leaf - 1 - star.first) * d)
     for j in range(star.leaf, star.stop):
         a, b, o = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j]), (j - star.first) * d
         _, y, _ = before_round(dims, plan, st, star, e, j, l)
-        leaf_residual(a, b, y, y_u, y_v, r, d)
-        axpy(-a, y, r_u, d)
-        axpy(-b, y, r_v, d)
-        c = step_size(dims, D, a + b)
-        step_adjoint(fr, fg, plan.act_F[j], r, at(t_r, j * dims.kr), D, c, at(gh, o), at(gr, o), gD, s)
-    for s_end in range(star.leaf - star.first):
-        j, post, o = star.first + s_end, dims.n0 + 2 * e + s_end, s_end * d
-        r_s, degree = (r_v, star.degree_v) if s_end else (r_u, star.degree_u)
-        c = step_size(dims, D, degree)
-        step_adjoint(fr, fg, post, r_s, at(t_r, j * dims.kr), D, c, at(gh, o), at(gr, o), gD, s)
-
-
-@njit(**_STAGE)
-def laplacian(plan: PlanArrays, star: Star, gr: Ptr, gy: Ptr, d: int) -> None:
-    """gy = L gr over the star, L symmetric: the adjoint of the residuals."""
-    g_u, g_v = gr, at(gr, (star.leaf - 1 - star.first) * d)
-    o_u, o_v = gy, at(gy, (star.leaf - 1 - star.first) * d)
-    for i in range(d):
-        o_u[i] = star.total_u * g_u[i] - star.uv * g_v[i]
-    if star.leaf - star.first == 2:
-        for i in range(d):
-            o_v[i] = star.total_v * g_v[i] - star.uv * g_u[i]
-    for j in range(star.leaf, star.stop):
-        a, b, o = lit(gr, plan.mult_src[j]), lit(gr, plan.mult_dst[j]), (j - star.first) * d
-        leaf_residual(a, b, at(gr, o), g_u, g_v, at(gy, o), d)
-        axpy(-a, at(gr, o), o_u, d)
-        axpy(-b, at(gr, o), o_v, d)
+        h, _, t_h = after_round(dims, st, j, l)
+        t_r = at(tape.t_round, (l * st.num_entries + j) * dims.kr)
+        pull = join_edges(a, b, y_u, y_v, y_u, y_v, mixed, d)
+        back = join_edges(a, b, gr, gr_v, sum_u, sum_v, at(mixed, 2 * d), d)
+        en = Entry(plan.act_F[j], pull.weight, y, pull.center, t_r, h, t_h, step_size(dims, D, a + b))
+        gh_out, gy_out, row = at(gh, o), at(gy, o), plan.act_h[j] - fg.base
+        if l == 0 and row >= 0:
+            grads.live_h[row] = 1
+            gh_out, gy_out = at(grads.gh, row * d), at(grads.gy, row * d)
+        entry_adjoint(fr, fg, en, D, grads.gD, at(gh, o), at(gy, o), gh_out, gy_out, back.center, back.total, s)
+        split_sum(a, b, back, sum_u, sum_v, d)
 
 
 @njit(**_STAGE)
 def diffusion_adjoint(
     dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int,
-    gh: Ptr, gr: Ptr, gy: Ptr, s: Ptr,
+    gh: Ptr, gy: Ptr, gr: Ptr, s: Ptr,
 ) -> None:  # fmt: skip
     """Step 5 backward. On return the first rows of gh hold the gradients of the endpoints' GRU outputs."""
-    d, st = dims.d, read_stages(tape, plan.act_ptr[dims.n])
+    d, st, D = dims.d, read_stages(tape, plan.act_ptr[dims.n]), weights.D
     star = read_star(plan, e, gh)
-    collect_entries(dims, plan, tape, fr, fg, grads, e, gh, s)
+    sum_u, sum_v = at(gr, 8 * d), at(gr, 9 * d)
+    collect_entries(dims, plan, tape, grads, fg.base, e, gh, gy)
     for l in range(dims.rounds - 1, -1, -1):
-        round_adjoint(dims, plan, weights, tape, fr, fg, grads.gD, star, e, l, gh, gr, s)
-        laplacian(plan, star, gr, gy, d)
-        for j in range(star.first, star.stop if l > 0 else star.leaf):
-            h, _, t = before_round(dims, plan, st, star, e, j, l)
-            o = (j - star.first) * d
-            frame = dims.n0 + 2 * e + j - star.first if j < star.leaf else plan.act_F[j]
-            lift_adjoint(fr, fg, frame, h, t, at(gy, o), at(gh, o), s)
-    for j in range(star.leaf, star.stop):
-        row, o = plan.act_h[j] - fg.base, (j - star.first) * d
-        if row >= 0:
+        ends_adjoint(dims, tape, fr, fg, st, star, e, l, D, grads.gD, gh, gy, gr, s)
+        gr_v = at(gr, d) if star.leaf - star.first == 2 else gr
+        for i in range(d):
+            sum_u[i] = star.total_u * gr[i] - star.uv * gr_v[i]
+            sum_v[i] = star.total_v * gr_v[i] - star.uv * gr[i]
+        leaves_adjoint(dims, plan, tape, fr, fg, grads, st, star, e, l, D, gh, gy, gr, sum_u, sum_v, s)
+        copy(sum_u, gy, (star.leaf - star.first) * d)
+    for j in range(star.first, star.leaf if dims.rounds > 0 else star.stop):
+        h, _, t = before_round(dims, plan, st, star, e, j, 0)
+        o = (j - star.first) * d
+        frame = dims.n0 + 2 * e + j - star.first if j < star.leaf else plan.act_F[j]
+        lift_adjoint(fr, fg, frame, h, t, at(gy, o), at(gh, o), s)
+        row = plan.act_h[j] - fg.base
+        if j >= star.leaf and row >= 0:
             grads.live_h[row] = 1
             copy(at(gh, o), at(grads.gh, row * d), d)
-            if dims.rounds > 0:
-                copy(at(gy, o), at(grads.gy, row * d), d)
-            else:
-                clear(at(grads.gy, row * d), d)
+            clear(at(grads.gy, row * d), d)
 
 
 @njit(**_INNER)
@@ -1613,16 +1623,18 @@ def run_backward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, gra
     fr = Frames(tape.N, tape.G, tape.inv, dims.kr, d)
     fg = FrameGrads(grads.gN, grads.gS, base)
     s = grads.scratch
-    g_hbar = at(s, dims.kr + 6 * d)
+    g_hbar = at(s, 2 * dims.kr + 2 * d)
     g_x, g_h = at(g_hbar, 2 * dims.dp), at(g_hbar, 2 * dims.dp + 2 * dims.d2p)
     g_y = at(g_h, 2 * d)
-    gh = at(g_y, 2 * d)
+    gr = at(g_y, 2 * d)
+    gh = at(gr, 10 * d)
     most = 0
     for e in range(dims.n):
         most = max(most, plan.act_ptr[e + 1] - plan.act_ptr[e])
-    gr, gy = at(gh, most * d), at(gh, 2 * most * d)
+    gy = at(gh, most * d)
+    clear(at(gr, 2 * d), d)
     for e in range(dims.n - 1, -1, -1):
-        diffusion_adjoint(dims, plan, weights, tape, fr, fg, grads, e, gh, gr, gy, s)
+        diffusion_adjoint(dims, plan, weights, tape, fr, fg, grads, e, gh, gy, gr, s)
         stalks_adjoint(dims, plan, weights, tape, grads, e, gh, g_hbar, g_x)
         carry_adjoint(dims, plan, tape, fr, fg, e, g_x, g_h, g_y, s)
         frames_adjoint(dims, plan, weights, tape, fr, fg, grads, e, g_x)

@@ -101,10 +101,10 @@ class Recency(_Heuristic):
 
     name = "recency"
 
-    def score(self, plan: ChunkPlan, versions: None) -> F64:
-        """Minus the rows since then, so that rows of one time are told apart; one that never was stands last."""
+    def score(self, plan: Block, versions: None) -> F64:
+        """The row of that event, so that rows of one time are told apart; one that never was stands last."""
         age = _fact(plan, "dst_in_age")
-        return np.where(age < 0, -np.inf, -age)
+        return np.where(age < 0, -1.0, np.repeat(plan.queries.cut, np.diff(plan.score.ptr)) - age)
 
 
 class EdgeBank(_Heuristic):

@@ -25,7 +25,7 @@ def diffuse(
     rounds: int,
     eps: float,
 ) -> Tensor:
-    """The stalks (n, d) of an active set after `rounds` simultaneous steps; F (n, k, d), gain D_theta (d,).
+    """The stalks (n, d) of an active set after `rounds` steps of eq:diffusion_global; F (n, k, d), gain (d,).
 
     `step_size` is used as given; a run passes `capped_step`. Differences are summed in common coordinates and
     rotated back once per node, so a round costs O(n k d).

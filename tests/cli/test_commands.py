@@ -1,0 +1,141 @@
+"""The command line as a user meets it: verbs, --json, one sentence and status 2 for bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tsnn.cli.main import app
+from tsnn.data.catalog import load
+from tsnn.errors import ConfigError, InputError, RunError, TsnnError
+from tsnn.training.run import Run
+
+SMALL = "synthetic:roles:events=600,nodes=40"
+FAST = ["--set", "train.epochs=1", "--set", "model.stalk_dim=8", "--set", "model.hidden_dim=8"]
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=True)
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    result = invoke("train", SMALL, "--out", str(folder), *FAST, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["card"]["visibility"] == "strict"
+    return folder
+
+
+def test_train_leaves_a_whole_run_folder(run_folder):
+    names = {path.name for path in run_folder.iterdir()}
+    expected = {"config.toml", "weights.safetensors", "state.safetensors", "ids.parquet", "metrics.json"}
+    assert names == expected | {"journal.jsonl"}
+    run = Run.load(run_folder)
+    assert run.config.model.stalk_dim == 8
+    assert [b["scorer"] for b in run.metrics["baselines"]][-1] == "features"
+
+
+def test_evaluating_a_run_again_gives_the_figures_it_holds(run_folder):
+    result = invoke("evaluate", str(run_folder), SMALL, "--visibility", "strict", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["metrics"] == Run.load(run_folder).metrics["metrics"]
+
+
+def test_evaluate_prints_a_table_with_its_protocol(run_folder):
+    result = invoke("evaluate", "edgebank", SMALL, "--visibility", "arrival")
+    assert result.exit_code == 0, result.output
+    assert "visibility arrival" in result.stdout
+    assert "every earlier row" in result.stdout.replace("\n", " ")
+
+
+def test_a_finished_run_is_not_overwritten(run_folder):
+    before = (run_folder / "metrics.json").read_bytes()
+    result = invoke("train", SMALL, "--out", str(run_folder), *FAST)
+    assert isinstance(result.exception, RunError)
+    assert (run_folder / "metrics.json").read_bytes() == before
+
+
+def test_data_verbs(tmp_path):
+    listed = json.loads(invoke("data", "list", "--json").stdout)["data"]
+    assert {"dgb:uci", "tgb:tgbl-wiki", "synthetic:roles"} <= {entry["address"] for entry in listed}
+    shown = json.loads(invoke("data", "show", SMALL, "--json").stdout)
+    assert shown["events"] == 600
+    assert shown["train"] + shown["validation"] + shown["test"] == 600
+    assert "dgb:uci" in invoke("data", "list").stdout
+    assert "self loops" in invoke("data", "show", SMALL).stdout
+
+
+def test_a_strangers_table_goes_all_the_way(tmp_path):
+    """Unsorted rows, string ids, other column names: imported, trained on, evaluated."""
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.integers(0, 99999)},user{rng.integers(0, 9)},item{rng.integers(0, 9)}" for _ in range(200)]
+    table = tmp_path / "log.csv"
+    table.write_text("when,who,what\n" + "\n".join(rows) + "\n")
+    columns = ["--src", "who", "--dst", "what", "--t", "when"]
+    refused = invoke("train", str(table), "--out", str(tmp_path / "run"), *columns, *FAST)
+    assert isinstance(refused.exception, InputError)
+    assert not (tmp_path / "run").exists()
+    clean = tmp_path / "log.parquet"
+    imported = invoke("data", "import", str(table), "--out", str(clean), *columns, "--sort")
+    assert imported.exit_code == 0, imported.output
+    stream = load(clean)
+    assert (stream.num_events, stream.num_nodes) == (200, 18)
+    result = invoke("train", str(clean), "--out", str(tmp_path / "run"), *FAST, "--no-compare", "--json")
+    assert result.exit_code == 0, result.output
+    assert "baselines" not in json.loads(result.stdout)
+
+
+BAD = {
+    "unknown set": (["train", "dgb:nothing", "--out", "x"], InputError, "known ones are"),
+    "missing file": (["train", "absent.csv", "--out", "x"], InputError, "absent.csv"),
+    "unknown key": (["train", SMALL, "--out", "x", "--set", "model.colour=1"], ConfigError, "model.colour"),
+    "malformed key": (["train", SMALL, "--out", "x", "--set", "colour"], ConfigError, "section.key=value"),
+    "bad value": (["train", SMALL, "--out", "x", "--set", "train.lr=-1"], ConfigError, "train.lr"),
+    "no config": (["train", SMALL, "--out", "x", "--config", "no.toml"], ConfigError, "no.toml"),
+    "bad visibility": (["evaluate", "edgebank", SMALL, "--visibility", "batch:0"], ConfigError, "batch:200"),
+    "bad scorer": (["evaluate", "oracle", SMALL], ConfigError, "neither a run folder"),
+    "bad mode": (["evaluate", "edgebank:often", SMALL], ConfigError, "often"),
+    "bad protocol": (["evaluate", "edgebank", SMALL, "--protocol", "kdd"], ConfigError, "dgb, tgb, stream"),
+    "wrong negatives": (["evaluate", "edgebank", SMALL, "--negatives", "historical"], ConfigError, "dgb protocol"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_and_leaves_nothing(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, kind, words = BAD[case]
+    error = invoke(*arguments).exception
+    assert isinstance(error, kind)
+    assert words in str(error)
+    assert "\n" not in str(error)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_other_data_is_refused(run_folder, tmp_path):
+    table = tmp_path / "plain.csv"
+    table.write_text("src,dst,t\n" + "\n".join(f"{i % 5},{i % 3 + 5},{i}" for i in range(60)) + "\n")
+    error = invoke("evaluate", str(run_folder), str(table)).exception
+    assert isinstance(error, InputError)
+    assert "trained with 3 features" in str(error)
+
+
+def test_a_torn_run_is_refused(run_folder, tmp_path):
+    (tmp_path / "config.toml").write_text("")
+    error = invoke("evaluate", str(tmp_path), SMALL).exception
+    assert isinstance(error, TsnnError)
+    assert "not a finished run" in str(error)
+
+
+def test_the_command_exits_with_status_two():
+    command = [sys.executable, "-m", "tsnn.cli.main", "data", "show", "absent.csv"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("tsnn: ")
+    assert "Traceback" not in done.stderr
