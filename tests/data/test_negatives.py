@@ -126,7 +126,7 @@ def test_random_is_uniform_over_training_destinations():
 
 
 def test_mixed_reads_only_below_the_cut():
-    """Source 0 meets 10 before the cut and 11 after it; others meet 12 before and 13 after."""
+    """app:neg_sampling. Source 0 meets 10 before the cut and 11 after it; others meet 12 before and 13 after."""
     src = np.array([0, 1] * 50 + [0, 1] * 50)
     dst = np.array([10, 12] * 50 + [11, 13] * 50)
     stream = make_stream(src, dst, np.arange(200))

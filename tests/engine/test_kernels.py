@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tsnn.config import ModelConfig
+from tsnn.engine import fused
 from tsnn.engine.fused import fused_geometry, fused_update
 from tsnn.plan.chunk import UpdatePlan
 
@@ -281,6 +282,20 @@ def test_update_is_bit_identical_from_run_to_run(dtype: torch.dtype) -> None:
     case = make_case(cfg, dtype)
     first, again = (run_update(fused_update, case, cfg, 0.3, True) for _ in range(2))
     assert all(torch.equal(value, again[name]) for name, value in first.items())
+
+
+@pytest.mark.parametrize("switches", [{}, {"diffusion_steps": 3}, {"frame_update": False, "carry_over": False}])
+def test_no_buffer_is_read_before_it_is_written(switches: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers come with whatever stood in them; here with NaN."""
+    plain = fused._empty
+
+    def poisoned(*arguments: object) -> np.ndarray:
+        array = plain(*arguments)
+        array.fill(np.nan)
+        return array
+
+    monkeypatch.setattr(fused, "_empty", poisoned)
+    check_update(config(**switches), torch.float64)
 
 
 def test_evaluation_needs_no_graph() -> None:

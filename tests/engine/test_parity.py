@@ -78,7 +78,7 @@ class Pair:
         self.model.zero_grad()
         versions = run_update(self.model, self.engine, self.store, plan.update, self.stream)
         trainable = torch.arange(len(plan.score.cand)) % CANDIDATES == 0
-        scored = score(self.model, versions, plan.score, self.stream, trainable)
+        scored = score(self.model, self.engine, versions, plan.score, self.stream, trainable)
         losses = chunk_losses(
             scored.parts.total, scored.geometry.inner, scored.parts.raw_residual, versions.smooth, versions.energy,
             width=CANDIDATES, temperature=self.config.train.loss.geo_temperature,

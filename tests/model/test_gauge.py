@@ -13,7 +13,7 @@ from tsnn.memory.versions import Versions
 
 def parts(pair: Pair, versions: Versions, plan):
     with torch.no_grad():
-        return score(pair.model, versions, plan.score, pair.stream)
+        return score(pair.model, pair.engine, versions, plan.score, pair.stream)
 
 
 def rotated(versions: Versions, n: int) -> Versions:

@@ -188,12 +188,12 @@ def draw_training_negatives(
     rng: np.random.Generator,
     pool: NegativePool,
 ) -> I64:
-    """(len(rows), num) negative destinations for the events `rows`; `cuts[i]` is what row `rows[i]` may see (app:neg_sampling).
+    """(len(rows), num) negative destinations for the events `rows`; `cuts[i]` is what `rows[i]` may see.
 
     `random`: uniform over the training destinations of the positive destination's type. `mixed`: half destinations of
     an earlier event of the same source, a quarter of any earlier event, a quarter uniform; earlier means below the cut
     and of the same relation. A draw without such an event, of another type, or equal to the positive is replaced by a
-    uniform one; a uniform one that still equals the positive after a few redraws stays.
+    uniform one; a uniform one that still equals the positive after a few redraws stays (app:neg_sampling).
     """
     if sampler not in ("random", "mixed"):
         raise InputError(f"sampler {sampler!r} is neither random nor mixed.")

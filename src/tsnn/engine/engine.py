@@ -1,4 +1,11 @@
-"""The one place that picks an engine, and the score that every engine shares."""
+"""Engines: one recurrence and one score, several executions. The one place that picks.
+
+    reference   per-event PyTorch; readable, extensible, the yardstick
+    fused       compiled kernels on the host, forward and backward
+
+With `device = "cuda"` the parameters, the score, the losses and the optimizer live on the GPU; store, plan and
+recurrence stay on the host, and a chunk's version log travels. Autograd carries the gradients back the same way.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +16,13 @@ from torch import Tensor
 
 from tsnn.data.events import EventStream
 from tsnn.engine import reference
-from tsnn.engine.fused import fused_update
+from tsnn.engine.fused import fused_geometry, fused_update
 from tsnn.memory.store import StateStore
 from tsnn.memory.versions import Versions
 from tsnn.model.decoder import Geometry, ScoreParts
-from tsnn.model.tsnn import TSNN
+from tsnn.model.tsnn import TSNN, Compared
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.sheaf.diffusion import capped_step
-
-
-class Engine(Protocol):
-    """Runs a chunk's recurrence."""
-
-    def __call__(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
-        """The version log of the chunk, differentiable."""
-        ...
 
 
 class Scored(NamedTuple):
@@ -33,23 +32,86 @@ class Scored(NamedTuple):
     geometry: Geometry
 
 
+class Engine(Protocol):
+    """Runs a chunk's recurrence and compares its candidates; writes nothing."""
+
+    def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
+        """The version log of the chunk, differentiable."""
+        ...
+
+    def compare(
+        self,
+        model: TSNN,
+        versions: Versions,
+        plan: ScorePlan,
+        trainable: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Compared:
+        """The geometry of every candidate, differentiable."""
+        ...
+
+
+class ReferenceEngine:
+    """Event by event, in plain PyTorch."""
+
+    def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
+        """See `tsnn.engine.reference`."""
+        return reference.update(model, plan, context, h0.to(context), F0.to(context))
+
+    def compare(
+        self,
+        model: TSNN,
+        versions: Versions,
+        plan: ScorePlan,
+        trainable: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Compared:
+        """In batched PyTorch, on any device."""
+        return model.candidate_geometry(model.source(versions, plan, generator), versions, plan, trainable)
+
+
+class FusedEngine(ReferenceEngine):
+    """Compiled kernels on the host."""
+
+    def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
+        """See `tsnn.engine.fused`."""
+        config = model.config.model
+        eta = float(capped_step(config.step_size, model.updater.gain()))
+        log = fused_update(model.updater, plan, context.cpu(), h0, F0, config, eta)
+        return Versions(*(part.to(context.device) for part in log))
+
+    def compare(
+        self,
+        model: TSNN,
+        versions: Versions,
+        plan: ScorePlan,
+        trainable: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Compared:
+        """Compiled where only scalars are needed and the log is on the host, else in PyTorch."""
+        config = model.config
+        needs_vectors = config.model.attention or config.features.transported_difference
+        if needs_vectors or versions.h.device.type != "cpu":
+            return super().compare(model, versions, plan, trainable, generator)
+        bias = model.relation_bias(plan) if hasattr(model, "frame_bias") else None
+        mask = torch.ones(len(plan.cand), dtype=torch.bool) if trainable is None else trainable
+        reads = (plan.src_h, plan.src_F, plan.ptr, plan.cand_h, plan.cand_F, mask.numpy())
+        scalars = fused_geometry(versions.h, versions.F, bias, *reads, config.model)
+        return Compared(Geometry(*scalars.unbind(1)))
+
+
 def pick_engine(name: str) -> Engine:
     """The engine of that name; `auto` is the fastest that can run here."""
-    return reference.update if name == "reference" else _fused_update
-
-
-def _fused_update(model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
-    config = model.config.model
-    eta = float(capped_step(config.step_size, model.updater.gain()))
-    return Versions(*fused_update(model.updater, plan, context, h0, F0, config, eta))
+    return ReferenceEngine() if name == "reference" else FusedEngine()
 
 
 def run_update(model: TSNN, engine: Engine, store: StateStore, plan: UpdatePlan, stream: EventStream) -> Versions:
     """The recurrence from the store's states. Writes nothing: `commit` does."""
     h, F = store.gather(plan.nodes)
     if not plan.num_events:  # many queries of one cut: nothing to run, only states to read
+        h, F = h.to(model.device), F.to(model.device)
         return Versions(h, F, h.new_zeros(0), h.new_zeros(0))
-    return engine(model, plan, model.context(plan, stream), h, F)
+    return engine.update(model, plan, model.context(plan, stream), h, F)
 
 
 def commit(store: StateStore, plan: UpdatePlan, versions: Versions) -> None:
@@ -60,6 +122,7 @@ def commit(store: StateStore, plan: UpdatePlan, versions: Versions) -> None:
 
 def score(
     model: TSNN,
+    engine: Engine,
     versions: Versions,
     plan: ScorePlan,
     stream: EventStream,
@@ -67,6 +130,5 @@ def score(
     generator: torch.Generator | None = None,
 ) -> Scored:
     """Scores of all candidates of a plan, from the version log alone."""
-    source = model.source(versions, plan, generator)
-    geometry, difference = model.candidate_geometry(source, versions, plan, trainable)
-    return Scored(model.decode(geometry, plan, stream, source, difference), geometry)
+    compared = engine.compare(model, versions, plan, trainable, generator)
+    return Scored(model.decode(compared, plan, stream), compared.geometry)

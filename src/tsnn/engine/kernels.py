@@ -6,7 +6,7 @@ Notation (sec:method of the paper; conventions D-01, D-08, D-09):
     h          h             (n0 + nA, d)     stalk versions, one row per write (see tsnn.plan.chunk)
     F          F             (n0 + 2n, k, d)  frame versions
     f/|f|      Frames.N      (n0 + 2n, k, d)  unit reflectors of a frame version, zero where |f| <= eps
-    g = U h    y             (n0 + nA, d)     a stalk version in synchronized coordinates
+    g = U h    y                              a stalk in synchronized coordinates; of versions only its t is kept
     Q_uv h_v   U_u^T y_v                      transport, always through synchronized coordinates (`prop:sync_equiv`)
     D_theta    D             (d,)             feature gain, softplus(theta)
 
@@ -126,8 +126,7 @@ class Tape(NamedTuple):
     N: Array
     G: Array  # (n0 + 2n, kr, kr)
     inv: Array  # (n0 + 2n, kr) 1/|f|, zero where |f| <= eps
-    y: Array
-    t_y: Array  # (n0 + nA, kr)
+    t_h: Array  # (n0 + nA, kr) coefficients of U h
     ready_h: Array  # (n0,) initial rows that some event reads
     ready_F: Array
     x_frame: Array  # (2n, 2d) state part of the inputs of MLP_frame
@@ -138,13 +137,13 @@ class Tape(NamedTuple):
     m: Array  # (2n, dp)
     gates: Array  # (2n, 4d) reset, update, candidate, and the candidate's state part
     gru_h: Array  # (2n, d) after the GRU, before diffusion
-    gru_y: Array
+    y_pre: Array  # (2n, d) the endpoints' y before the event
+    y_ends: Array  # (K + 1, 2n, d) and before each round and after the last
     coef: Array  # (2n, NUM_COEF, kr)
     lift: Array  # (2n, d) U+ h, without carry-over only
     t_round: Array  # (K, nA, kr) coefficients of U^T r in each round
     r_ends: Array  # (K, 2n, d) the r of the endpoints
     mid_h: Array  # (K - 1, nA, d) between rounds
-    mid_y: Array
     mid_t: Array
     energy: Array  # (n,)
     smooth: Array
@@ -159,8 +158,7 @@ class Grads(NamedTuple):
     up_energy: Array
     up_smooth: Array
     gh: Array  # (rows - base, d) from the event that reads the version
-    gy: Array
-    live_h: Array  # (rows - base,) whether gh and gy were written
+    live_h: Array  # (rows - base,) whether gh was written
     gN: Array  # (rows - base, kr, d)
     gS: Array  # (rows - base, kr, kr)
     gF: Array  # (rows - base, k, d) from the event that moves the frame on
@@ -428,6 +426,10 @@ class _Sweep:
         zeros = ir.Constant(ir.VectorType(lane, self.lanes), [0] * self.lanes)
         return _Vector(self.builder, self.builder.shuffle_vector(one, blank, zeros))
 
+    def zero(self) -> _Vector:
+        """Zeros."""
+        return self.spread(ir.Constant(self.real, 0.0))
+
     def coefficients(self, t: Any) -> Any:
         """Make the k numbers at t usable in `combine` and `subtract_rows`; to be called before the loop."""
         if self.unroll is None:
@@ -436,10 +438,9 @@ class _Sweep:
 
     def combine(self, coef: Any) -> _Vector:
         """sum_i coef_i N_i."""
-        zero = self.spread(ir.Constant(self.real, 0.0))
         if self.unroll is not None:
-            return sum((c * N_i for c, N_i in zip(coef, self._reflectors(), strict=True)), zero)
-        return self._each(lambda i, total: total + self._coefficient(coef, i) * self._reflector(i), zero)
+            return sum((c * N_i for c, N_i in zip(coef, self._reflectors(), strict=True)), self.zero())
+        return self._each(lambda i, total: total + self._coefficient(coef, i) * self._reflector(i), self.zero())
 
     def project(self, x: _Vector) -> None:
         """Add x to the projections 2 <N_i, x> that go to the pass's target."""
@@ -486,7 +487,7 @@ class _Sweep:
         b = self.builder
         self._set_lanes(lanes)
         body = prepare(self)
-        zero = self.spread(ir.Constant(self.real, 0.0)).value
+        zero = self.zero().value
         before = b.block
         head, inside, after = (b.append_basic_block(f"sweep.{name}") for name in ("head", "body", "end"))
         b.branch(head)
@@ -593,14 +594,14 @@ def _subtract_pass(v: _Sweep, t: Any, x: Any, out: Any) -> Any:
     return lambda: v.store(out, v.load(x) - v.combine(coef))
 
 
-def _residual_pass(v: _Sweep, a: Any, y: Any, y_c: Any, r: Any, r_c: Any, _: Any) -> Any:
-    weight = v.spread(a)
+def _residual_pass(v: _Sweep, a: Any, h: Any, t_h: Any, y_c: Any, r: Any, r_c: Any, _: Any) -> Any:
+    weight, coef = v.spread(a), v.coefficients(t_h)
 
     def body() -> None:
-        own = v.load(y)
-        residual = weight * (own - v.load(y_c))
+        y = v.load(h) - v.combine(coef)
+        residual = weight * (y - v.load(y_c))
         v.store(r, residual)
-        v.store(r_c, v.load(r_c) - weight * own)
+        v.store(r_c, v.load(r_c) - weight * y)
         v.project(residual)
 
     return body
@@ -618,33 +619,38 @@ def _step_pass(v: _Sweep, c: Any, r: Any, t_r: Any, h: Any, D: Any, h_post: Any,
 
 
 def _step_adjoint_pass(
-    v: _Sweep, a: Any, c: Any, y: Any, y_c: Any, t_r: Any, gy: Any, s: Any, gh: Any, gh_out: Any, D: Any, gD: Any,
-    gq: Any, _: Any,
-) -> Any:  # fmt: skip
-    weight, size, coef_r, coef_s = v.spread(a), v.spread(c), v.coefficients(t_r), v.coefficients(s)
+    v: _Sweep, a: Any, c: Any, h: Any, t_h: Any, y_c: Any, t_r: Any, gh: Any, D: Any, gD: Any, r: Any, gq: Any, _: Any
+) -> Any:
+    weight, size, coef_h, coef_r = v.spread(a), v.spread(c), v.coefficients(t_h), v.coefficients(t_r)
 
     def body() -> None:
-        total = v.load(gh) + v.load(gy) - v.combine(coef_s)
-        v.store(gh_out, total)
-        q = weight * (v.load(y) - v.load(y_c)) - v.combine(coef_r)
-        push = size * total
-        v.store(gD, v.load(gD) + push * q)
-        gradient = push * v.load(D)
+        residual = weight * (v.load(h) - v.combine(coef_h) - v.load(y_c))
+        v.store(r, residual)
+        push = size * v.load(gh)
+        v.store(gD, v.load(gD) - push * (residual - v.combine(coef_r)))
+        gradient = v.zero() - push * v.load(D)
         v.store(gq, gradient)
         v.project(gradient)
 
     return body
 
 
-def _residual_adjoint_pass(v: _Sweep, a: Any, gq: Any, t_q: Any, gr_c: Any, o_c: Any, gy_out: Any) -> Any:
+def _residual_adjoint_pass(v: _Sweep, a: Any, gq: Any, t_q: Any, gr_c: Any, o_c: Any, gy: Any, _: Any) -> Any:
     weight, coef = v.spread(a), v.coefficients(t_q)
 
     def body() -> None:
         gr = v.load(gq) - v.combine(coef)
-        v.store(gy_out, weight * (gr - v.load(gr_c)))
+        gradient = weight * (gr - v.load(gr_c))
+        v.store(gy, gradient)
         v.store(o_c, v.load(o_c) - weight * gr)
+        v.project(gradient)
 
     return body
+
+
+def _lift_adjoint_pass(v: _Sweep, gh: Any, gy: Any, s: Any, out: Any) -> Any:
+    coef = v.coefficients(s)
+    return lambda: v.store(out, v.load(gh) + v.load(gy) - v.combine(coef))
 
 
 def _frame_adjoint_pass(v: _Sweep, gN: Any, t: Any, dz: Any, s: Any, x: Any) -> Any:
@@ -653,14 +659,13 @@ def _frame_adjoint_pass(v: _Sweep, gN: Any, t: Any, dz: Any, s: Any, x: Any) -> 
 
 
 def _entry_frame_adjoint_pass(
-    v: _Sweep, gN: Any, a: Any, y: Any, y_c: Any, t_r: Any, gq: Any, t_q: Any, gy: Any, s: Any, h: Any, t_h: Any
+    v: _Sweep, gN: Any, r: Any, t_r: Any, gq: Any, t_q: Any, h: Any, t_h: Any, gy: Any, s: Any
 ) -> Any:
-    weight = v.spread(a)
-    coef_r, coef_q, coef_s, coef_h = (v.coefficients(t) for t in (t_r, t_q, s, t_h))
+    coef_r, coef_q, coef_h, coef_s = (v.coefficients(t) for t in (t_r, t_q, t_h, s))
 
     def body() -> None:
-        r = weight * (v.load(y) - v.load(y_c))
-        v.subtract_rows(gN, [(coef_h, v.load(gy)), (coef_s, v.load(h)), (coef_q, r), (coef_r, v.load(gq))])
+        step = [(coef_q, v.load(r)), (coef_r, v.load(gq))]
+        v.subtract_rows(gN, [*step, (coef_h, v.load(gy)), (coef_s, v.load(h))])
 
     return body
 
@@ -676,8 +681,8 @@ def _subtract(_: Any, N: Any, k: Any, d: Any, t: Any, x: Any, out: Any) -> Any:
 
 
 @intrinsic
-def _residual(_: Any, N: Any, k: Any, d: Any, a: Any, y: Any, y_c: Any, r: Any, r_c: Any, t: Any) -> Any:
-    return types.void(N, types.intp, types.intp, a, y, y_c, r, r_c, t), _generate(_residual_pass, 8)
+def _residual(_: Any, N: Any, k: Any, d: Any, a: Any, h: Any, t_h: Any, y_c: Any, r: Any, r_c: Any, t: Any) -> Any:
+    return types.void(N, types.intp, types.intp, a, N, N, N, N, N, N), _generate(_residual_pass, 9)
 
 
 @intrinsic
@@ -687,19 +692,24 @@ def _step(_: Any, N: Any, k: Any, d: Any, c: Any, r: Any, t_r: Any, h: Any, D: A
 
 @intrinsic
 def _step_adjoint(
-    _: Any, N: Any, k: Any, d: Any, a: Any, c: Any, y: Any, y_c: Any, t_r: Any, gy: Any, s: Any, gh: Any, gh_out: Any,
-    D: Any, gD: Any, gq: Any, t: Any,
+    _: Any, N: Any, k: Any, d: Any, a: Any, c: Any, h: Any, t_h: Any, y_c: Any, t_r: Any, gh: Any, D: Any, gD: Any,
+    r: Any, gq: Any, t: Any,
 ) -> Any:  # fmt: skip
     p = N
-    sig = types.void(p, types.intp, types.intp, a, c, p, p, p, p, p, p, p, p, p, p, p)
-    return sig, _generate(_step_adjoint_pass, 15)
+    sig = types.void(p, types.intp, types.intp, a, c, p, p, p, p, p, p, p, p, p, p)
+    return sig, _generate(_step_adjoint_pass, 14)
 
 
 @intrinsic
 def _residual_adjoint(
-    _: Any, N: Any, k: Any, d: Any, a: Any, gq: Any, t_q: Any, gr_c: Any, o_c: Any, gy_out: Any
+    _: Any, N: Any, k: Any, d: Any, a: Any, gq: Any, t_q: Any, gr_c: Any, o_c: Any, gy: Any, t: Any
 ) -> Any:
-    return types.void(N, types.intp, types.intp, a, N, N, N, N, N), _generate(_residual_adjoint_pass)
+    return types.void(N, types.intp, types.intp, a, N, N, N, N, N, N), _generate(_residual_adjoint_pass, 9)
+
+
+@intrinsic
+def _lift_adjoint(_: Any, N: Any, k: Any, d: Any, gh: Any, gy: Any, s: Any, out: Any) -> Any:
+    return types.void(N, types.intp, types.intp, N, N, N, N), _generate(_lift_adjoint_pass)
 
 
 @intrinsic
@@ -709,12 +719,10 @@ def _frame_adjoint(_: Any, N: Any, k: Any, d: Any, gN: Any, t: Any, dz: Any, s: 
 
 @intrinsic
 def _entry_frame_adjoint(
-    _: Any, N: Any, k: Any, d: Any, gN: Any, a: Any, y: Any, y_c: Any, t_r: Any, gq: Any, t_q: Any, gy: Any, s: Any,
-    h: Any, t_h: Any,
-) -> Any:  # fmt: skip
+    _: Any, N: Any, k: Any, d: Any, gN: Any, r: Any, t_r: Any, gq: Any, t_q: Any, h: Any, t_h: Any, gy: Any, s: Any
+) -> Any:
     p = N
-    sig = types.void(p, types.intp, types.intp, p, a, p, p, p, p, p, p, p, p, p)
-    return sig, _generate(_entry_frame_adjoint_pass)
+    return types.void(p, types.intp, types.intp, p, p, p, p, p, p, p, p, p), _generate(_entry_frame_adjoint_pass)
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -873,21 +881,31 @@ def subtract(N: Ptr, k: int, d: int, t: Ptr, x: Ptr, out: Ptr) -> None:
 
 
 @njit(**_INNER)
+def coefficients(fr: Frames, row: int, x: Ptr, t: Ptr) -> None:
+    """The t of U x."""
+    project(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, x, t)
+    solve(at(fr.G, row * fr.k * fr.k), fr.k, t)
+
+
+@njit(**_INNER)
+def coefficients_back(fr: Frames, row: int, x: Ptr, t: Ptr) -> None:
+    """The t of U^T x."""
+    project(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, x, t)
+    solve_back(at(fr.G, row * fr.k * fr.k), fr.k, t)
+
+
+@njit(**_INNER)
 def lift(fr: Frames, row: int, x: Ptr, out: Ptr, t: Ptr) -> None:
     """out = U x: local to synchronized coordinates. Leaves the coefficients in t."""
-    N = at(fr.N, row * fr.k * fr.d)
-    project(N, fr.k, fr.d, x, t)
-    solve(at(fr.G, row * fr.k * fr.k), fr.k, t)
-    subtract(N, fr.k, fr.d, t, x, out)
+    coefficients(fr, row, x, t)
+    subtract(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, t, x, out)
 
 
 @njit(**_INNER)
 def lower(fr: Frames, row: int, x: Ptr, out: Ptr, t: Ptr) -> None:
     """out = U^T x: synchronized to local coordinates. Leaves the coefficients in t."""
-    N = at(fr.N, row * fr.k * fr.d)
-    project(N, fr.k, fr.d, x, t)
-    solve_back(at(fr.G, row * fr.k * fr.k), fr.k, t)
-    subtract(N, fr.k, fr.d, t, x, out)
+    coefficients_back(fr, row, x, t)
+    subtract(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, t, x, out)
 
 
 @njit(**_INLINE)
@@ -931,7 +949,7 @@ def close_frame(fr: Frames, fg: FrameGrads, row: int, out: Ptr) -> None:
 
 @njit(**_STAGE)
 def open_initial(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames) -> None:
-    """Reflectors and synchronized coordinates of the initial rows that an event reads."""
+    """Reflectors and coefficients of the initial rows that an event reads."""
     for e in range(dims.n):
         open_version(dims, tape, fr, plan.src_h[e], plan.src_F[e])
         open_version(dims, tape, fr, plan.dst_h[e], plan.dst_F[e])
@@ -942,14 +960,22 @@ def open_initial(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames) -> None:
 
 @njit(**_STAGE)
 def open_version(dims: Dims, tape: Tape, fr: Frames, row: int, frame: int) -> None:
-    """Make y and the reflectors of one initial row, once."""
-    h, F, y, t_y = tape.h, tape.F, tape.y, tape.t_y
+    """Make the reflectors and coefficients of one initial row, once."""
     if frame < dims.n0 and tape.ready_F[frame] == 0:
         tape.ready_F[frame] = 1
-        open_frame(fr, frame, at(F, frame * dims.k * dims.d), dims.eps)
+        open_frame(fr, frame, at(tape.F, frame * dims.k * dims.d), dims.eps)
     if row < dims.n0 and tape.ready_h[row] == 0:
         tape.ready_h[row] = 1
-        lift(fr, frame, at(h, row * dims.d), at(y, row * dims.d), at(t_y, row * dims.kr))
+        coefficients(fr, frame, at(tape.h, row * dims.d), at(tape.t_h, row * dims.kr))
+
+
+@njit(**_STAGE)
+def read_ends(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, e: int) -> None:
+    """The endpoints' pre-event stalks in synchronized coordinates."""
+    for s in range(2):
+        row, frame = (plan.dst_h[e], plan.dst_F[e]) if s else (plan.src_h[e], plan.src_F[e])
+        N, t = at(fr.N, frame * fr.k * fr.d), at(tape.t_h, row * fr.k)
+        subtract(N, fr.k, fr.d, t, at(tape.h, row * fr.d), at(tape.y_pre, (2 * e + s) * fr.d))
 
 
 @njit(**_STAGE)
@@ -994,14 +1020,14 @@ def move_frame(dims: Dims, fr: Frames, F: Ptr, pre: int, post: int, step: Ptr) -
 def update_frames(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, e: int) -> None:
     """Step 3 of alg:tsnn: MLP_frame on transported pre-event states, then the new frames (eq:frame_update)."""
     d, loop = dims.d, plan.is_loop[e] != 0
-    h, y, F = tape.h, tape.y, tape.F
+    h, y, F = tape.h, at(tape.y_pre, 2 * e * d), tape.F
     x, step = at(tape.x_frame, 4 * e * d), at(tape.dF, 2 * e * dims.kdp)
     hu, hv, fu, fv = plan.src_h[e], plan.dst_h[e], plan.src_F[e], plan.dst_F[e]
     if dims.frame_update:
         copy(at(h, hu * d), x, d)
         copy(at(h, hv * d), at(x, 2 * d), d)
         t = at(tape.coef, (2 * e * NUM_COEF + PRE) * dims.kr)
-        transport_pair(fr, fu, fv, loop, x, at(y, hu * d), at(y, hv * d), t)
+        transport_pair(fr, fu, fv, loop, x, y, at(y, d), t)
         hid = at(tape.hid_frame, 2 * e * dims.wp)
         perceptron(dims, weights.frame_in, weights.frame_out, weights.frame_bias, x, hid, step, dims.kdp)
         if loop:
@@ -1019,7 +1045,7 @@ def carry_over(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, e: int) -> 
     hu, hv = plan.src_h[e], plan.dst_h[e]
     x, coef = at(tape.x_msg, 4 * e * d), at(tape.coef, 2 * e * NUM_COEF * dims.kr)
     row = NUM_COEF * dims.kr
-    y_u, y_v = at(tape.y, hu * d), at(tape.y, hv * d)
+    y_u, y_v = at(tape.y_pre, 2 * e * d), at(tape.y_pre, (2 * e + 1) * d)
     if dims.carry_over:
         lower(fr, post, y_u, x, at(coef, CARRY * dims.kr))
         lower(fr, post + 1, y_v, at(x, 2 * d), at(coef, row + CARRY * dims.kr))
@@ -1060,7 +1086,7 @@ def update_stalks(dims: Dims, weights: Weights, tape: Tape, fr: Frames, e: int) 
         copy(weights.gru_state_bias, at(b, s * dims.d3p), dims.d3p)
     layer(weights.gru_in, d, dims.d3p, m, dims.dp, a, dims.d3p, dims.lanes)
     layer(weights.gru_state, d, dims.d3p, x, 2 * d, b, dims.d3p, dims.lanes)
-    gates, h, y = at(tape.gates, 4 * r * d), at(tape.gru_h, r * d), at(tape.gru_y, r * d)
+    gates, h, y = at(tape.gates, 4 * r * d), at(tape.gru_h, r * d), at(tape.y_ends, r * d)
     for s in range(2):
         gru_gates(d, at(a, s * dims.d3p), at(b, s * dims.d3p), at(x, 2 * s * d), at(gates, 4 * s * d), at(h, s * d))
         t = at(tape.coef, ((r + s) * NUM_COEF + GRU) * dims.kr)
@@ -1071,6 +1097,7 @@ class Star(NamedTuple):
     """The active graph of an event (D-09): two weighted stars, their edge u-v, and the degrees of the endpoints."""
 
     first: int  # entry of the source
+    other: int  # from the source's row to the destination's: 1, or 0 in a self-loop
     leaf: int  # first entry that is no endpoint
     stop: int
     total_u: Any  # weight of all edges of u; self entries count in the degree only
@@ -1093,20 +1120,17 @@ def read_star(plan: PlanArrays, e: int, like: Ptr) -> Star:
     if plan.is_loop[e] == 0:
         self_v = lit(like, plan.mult_dst[first + 1])
         uv = lit(like, plan.mult_src[first + 1]) + lit(like, plan.mult_dst[first])
-    return Star(first, leaf, stop, sum_u + uv, sum_v + uv, uv, sum_u + uv + self_u, sum_v + uv + self_v)
+    return Star(first, leaf - first - 1, leaf, stop, sum_u + uv, sum_v + uv, uv, sum_u + uv + self_u, sum_v + uv + self_v)
 
 
 class Stages(NamedTuple):
     """Where an active entry's state stands before and after each round."""
 
     h: Ptr
-    y: Ptr
-    t_y: Ptr
+    t_h: Ptr
     gru_h: Ptr
-    gru_y: Ptr
     coef: Ptr
     mid_h: Ptr
-    mid_y: Ptr
     mid_t: Ptr
     num_entries: int
 
@@ -1114,24 +1138,21 @@ class Stages(NamedTuple):
 @njit(**_INLINE)
 def read_stages(tape: Tape, num_entries: int) -> Stages:
     """Pointers of Stages."""
-    return Stages(
-        tape.h, tape.y, tape.t_y, tape.gru_h, tape.gru_y, tape.coef,
-        tape.mid_h, tape.mid_y, tape.mid_t, num_entries,
-    )  # fmt: skip
+    return Stages(tape.h, tape.t_h, tape.gru_h, tape.coef, tape.mid_h, tape.mid_t, num_entries)
 
 
 @njit(**_INNER)
 def before_round(dims: Dims, plan: PlanArrays, st: Stages, star: Star, e: int, j: int, l: int) -> Any:
-    """Stalk, synchronized stalk and its coefficients of entry j before round l."""
+    """Stalk of entry j before round l, and the coefficients that lift it."""
     d, k = dims.d, dims.kr
     if l > 0:
         row = (l - 1) * st.num_entries + j
-        return at(st.mid_h, row * d), at(st.mid_y, row * d), at(st.mid_t, row * k)
+        return at(st.mid_h, row * d), at(st.mid_t, row * k)
     if j < star.leaf:
         row = 2 * e + j - star.first
-        return at(st.gru_h, row * d), at(st.gru_y, row * d), at(st.coef, (row * NUM_COEF + GRU) * k)
+        return at(st.gru_h, row * d), at(st.coef, (row * NUM_COEF + GRU) * k)
     row = plan.act_h[j]
-    return at(st.h, row * d), at(st.y, row * d), at(st.t_y, row * k)
+    return at(st.h, row * d), at(st.t_h, row * k)
 
 
 @njit(**_INNER)
@@ -1139,9 +1160,9 @@ def after_round(dims: Dims, st: Stages, j: int, l: int) -> Any:
     """The same after round l; the last round writes the logs."""
     d, k = dims.d, dims.kr
     if l == dims.rounds - 1:
-        return at(st.h, (dims.n0 + j) * d), at(st.y, (dims.n0 + j) * d), at(st.t_y, (dims.n0 + j) * k)
+        return at(st.h, (dims.n0 + j) * d), at(st.t_h, (dims.n0 + j) * k)
     row = l * st.num_entries + j
-    return at(st.mid_h, row * d), at(st.mid_y, row * d), at(st.mid_t, row * k)
+    return at(st.mid_h, row * d), at(st.mid_t, row * k)
 
 
 class Edge(NamedTuple):
@@ -1174,27 +1195,17 @@ def split_sum(a: Any, b: Any, edge: Edge, sum_u: Ptr, sum_v: Ptr, d: int) -> Non
 
 
 @njit(**_INNER)
-def leaf_residual(fr: Frames, row: int, edge: Edge, y: Ptr, r: Ptr, t_r: Ptr) -> None:
+def leaf_residual(fr: Frames, row: int, edge: Edge, h: Ptr, t_h: Ptr, r: Ptr, t_r: Ptr) -> None:
     """r = weight (y - center): a leaf's sum in eq:diffusion_local, its coefficients for U^T, and its pull on the center."""
-    _residual(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, edge.weight, y, edge.center, r, edge.total, t_r)
+    _residual(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, edge.weight, h, t_h, edge.center, r, edge.total, t_r)
     solve_back(at(fr.G, row * fr.k * fr.k), fr.k, t_r)
 
 
 @njit(**_INNER)
-def end_residual(fr: Frames, row: int, r: Ptr, t_r: Ptr) -> None:
-    """Coefficients for U^T of an endpoint's sum."""
-    project(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, r, t_r)
-    solve_back(at(fr.G, row * fr.k * fr.k), fr.k, t_r)
-
-
-@njit(**_INNER)
-def diffusion_step(fr: Frames, row: int, r: Ptr, t_r: Ptr, h: Ptr, D: Ptr, c: Any, after: Any) -> None:
-    """h' = h - c D U^T r and y' = U h' (eq:diffusion_local, the sum r taken in synchronized coordinates)."""
-    h_post, y_post, t_post = after
-    N = at(fr.N, row * fr.k * fr.d)
-    _step(N, fr.k, fr.d, c, r, t_r, h, D, h_post, t_post)
+def diffusion_step(fr: Frames, row: int, r: Ptr, t_r: Ptr, h: Ptr, D: Ptr, c: Any, h_post: Ptr, t_post: Ptr) -> None:
+    """h' = h - c D U^T r (eq:diffusion_local, the sum r in synchronized coordinates), and the coefficients of U h'."""
+    _step(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, c, r, t_r, h, D, h_post, t_post)
     solve(at(fr.G, row * fr.k * fr.k), fr.k, t_post)
-    subtract(N, fr.k, fr.d, t_post, h_post, y_post)
 
 
 @njit(**_STAGE)
@@ -1205,27 +1216,28 @@ def diffuse(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Fram
     r, mixed = tape.scratch, at(tape.scratch, d)
     for l in range(dims.rounds):
         t_r = at(tape.t_round, l * st.num_entries * dims.kr)
-        r_u = at(tape.r_ends, 2 * (l * dims.n + e) * d)
-        r_v = at(r_u, d)
-        h_u, y_u, _ = before_round(dims, plan, st, star, e, star.first, l)
-        h_v, y_v, _ = before_round(dims, plan, st, star, e, star.leaf - 1, l)
+        y_u, r_u = at(tape.y_ends, 2 * (l * dims.n + e) * d), at(tape.r_ends, 2 * (l * dims.n + e) * d)
+        y_v, r_v = at(y_u, star.other * d), at(r_u, d)
         for i in range(d):
             r_u[i] = star.total_u * y_u[i] - star.uv * y_v[i]
             r_v[i] = star.total_v * y_v[i] - star.uv * y_u[i]
         for j in range(star.leaf, star.stop):
             a, b, t_j = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j]), at(t_r, j * dims.kr)
-            h, y, _ = before_round(dims, plan, st, star, e, j, l)
+            h, t_h = before_round(dims, plan, st, star, e, j, l)
             edge = join_edges(a, b, y_u, y_v, r_u, r_v, mixed, d)
-            leaf_residual(fr, plan.act_F[j], edge, y, r, t_j)
+            leaf_residual(fr, plan.act_F[j], edge, h, t_h, r, t_j)
             split_sum(a, b, edge, r_u, r_v, d)
-            c = step_size(dims, D, a + b)
-            diffusion_step(fr, plan.act_F[j], r, t_j, h, D, c, after_round(dims, st, j, l))
+            h_post, t_post = after_round(dims, st, j, l)
+            diffusion_step(fr, plan.act_F[j], r, t_j, h, D, step_size(dims, D, a + b), h_post, t_post)
         for s in range(star.leaf - star.first):
-            post, t_j = dims.n0 + 2 * e + s, at(t_r, (star.first + s) * dims.kr)
-            h, r_s, degree = (h_v, r_v, star.degree_v) if s else (h_u, r_u, star.degree_u)
-            end_residual(fr, post, r_s, t_j)
-            c = step_size(dims, D, degree)
-            diffusion_step(fr, post, r_s, t_j, h, D, c, after_round(dims, st, star.first + s, l))
+            j, post = star.first + s, dims.n0 + 2 * e + s
+            t_j, r_s, y_post = at(t_r, j * dims.kr), at(r_u, s * d), at(tape.y_ends, (2 * ((l + 1) * dims.n + e) + s) * d)
+            h, _ = before_round(dims, plan, st, star, e, j, l)
+            h_post, t_post = after_round(dims, st, j, l)
+            coefficients_back(fr, post, r_s, t_j)
+            c = step_size(dims, D, star.degree_v if s else star.degree_u)
+            diffusion_step(fr, post, r_s, t_j, h, D, c, h_post, t_post)
+            subtract(at(fr.N, post * fr.k * d), fr.k, d, t_post, h_post, y_post)
 
 
 @njit(**_INLINE)
@@ -1240,17 +1252,16 @@ def pass_through(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> None:
     st = read_stages(tape, plan.act_ptr[dims.n])
     star = read_star(plan, e, st.h)
     for j in range(star.first, star.stop):
-        h, y, t = before_round(dims, plan, st, star, e, j, 0)
-        h_post, y_post, t_post = after_round(dims, st, j, -1)
+        h, t = before_round(dims, plan, st, star, e, j, 0)
+        h_post, t_post = after_round(dims, st, j, -1)
         copy(h, h_post, dims.d)
-        copy(y, y_post, dims.d)
         copy(t, t_post, dims.kr)
 
 
 @njit(**_STAGE)
 def measure_energy(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> Any:
     """|h_u - Q_uv h_v|^2 after the last round (eq:loss_aux); 0 for a self-loop."""
-    y_u = at(tape.y, (dims.n0 + plan.act_ptr[e]) * dims.d)
+    y_u = at(tape.y_ends, 2 * (dims.rounds * dims.n + e) * dims.d)
     y_v = at(y_u, dims.d)
     s = lit(y_u, 0.0)
     if plan.is_loop[e] == 0:
@@ -1271,6 +1282,7 @@ def run_forward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape) -> N
     fr = Frames(tape.N, tape.G, tape.inv, dims.kr, dims.d)
     open_initial(dims, plan, tape, fr)
     for e in range(dims.n):
+        read_ends(dims, plan, tape, fr, e)
         update_frames(dims, plan, weights, tape, fr, e)
         carry_over(dims, plan, tape, fr, e)
         update_stalks(dims, weights, tape, fr, e)
@@ -1305,138 +1317,157 @@ def lower_adjoint(fr: Frames, fg: FrameGrads, row: int, x: Ptr, t: Ptr, dz: Ptr,
 
 
 @njit(**_STAGE)
-def collect_entries(dims: Dims, plan: PlanArrays, tape: Tape, grads: Grads, base: int, e: int, gh: Ptr, gy: Ptr) -> None:
-    """gh, gy (m, d): gradients of the stalks that event e wrote and of their synchronized coordinates."""
-    d, first = dims.d, plan.act_ptr[e]
-    y_u = at(tape.y, (dims.n0 + first) * d)
-    y_v = at(y_u, d)
+def collect_entries(
+    dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int, gh: Ptr, gy: Ptr, s: Ptr
+) -> None:
+    """gh (m, d): gradients of the stalks that event e wrote. Uses gy (d)."""
+    d, first, num_ends = dims.d, plan.act_ptr[e], 1 if plan.is_loop[e] != 0 else 2
     for j in range(first, plan.act_ptr[e + 1]):
-        row, o = dims.n0 + j, (j - first) * d
-        copy(at(grads.up_h, row * d), at(gh, o), d)
-        if grads.live_h[row - base] != 0:
-            add(at(grads.gh, (row - base) * d), at(gh, o), d)
-            copy(at(grads.gy, (row - base) * d), at(gy, o), d)
-        else:
-            clear(at(gy, o), d)
-    if plan.is_loop[e] == 0:
-        pull, gy_v = lit(gh, 2.0) * grads.up_energy[e], at(gy, d)
-        for i in range(d):
-            force = pull * (y_u[i] - y_v[i])
-            gy[i] += force
-            gy_v[i] -= force
+        row, out = dims.n0 + j, at(gh, (j - first) * d)
+        copy(at(grads.up_h, row * d), out, d)
+        if grads.live_h[row - fg.base] != 0:
+            add(at(grads.gh, (row - fg.base) * d), out, d)
+    if num_ends == 2:
+        y_u = at(tape.y_ends, 2 * (dims.rounds * dims.n + e) * d)
+        y_v, pull = at(y_u, d), lit(gh, 2.0) * grads.up_energy[e]
+        for i in range(2):
+            force = -pull if i else pull
+            for c in range(d):
+                gy[c] = force * (y_u[c] - y_v[c])
+            row, post = dims.n0 + first + i, dims.n0 + 2 * e + i
+            lift_adjoint(fr, fg, post, at(tape.h, row * d), at(tape.t_h, row * fr.k), gy, at(gh, i * d), s)
 
 
 class Entry(NamedTuple):
-    """One active entry in one round, for its adjoint: frame row, edge, states and coefficients from the forward pass."""
+    """One active entry in one round, for its adjoint: frame row, edge, and what the forward pass left."""
 
     frame: int
     weight: Any
-    y: Ptr  # r = weight (y - center)
-    center: Ptr
-    t_r: Ptr
-    h: Ptr  # after the round
-    t_h: Ptr
+    center: Ptr  # r = weight (U h - center)
     size: Any  # eta / degree
+    h: Ptr  # before the round
+    t_h: Ptr
+    t_r: Ptr
+
+
+class Work(NamedTuple):
+    """Rows of scratch."""
+
+    r: Ptr
+    gq: Ptr
+    gy: Ptr
+    t_q: Ptr
+    s: Ptr
 
 
 @njit(**_INNER)
 def entry_adjoint(
-    fr: Frames, fg: FrameGrads, en: Entry, D: Ptr, gD: Ptr, gh: Ptr, gy: Ptr, gh_out: Ptr, gy_out: Ptr,
-    gr_c: Ptr, sum_c: Ptr, s: Ptr,
-) -> None:  # fmt: skip
-    """Adjoint of one round at one entry: from (gh, gy) after it to gh_out before it and gy_out = weight (gr - gr_c).
+    fr: Frames, fg: FrameGrads, en: Entry, D: Ptr, gD: Ptr, gh: Ptr, gr_c: Ptr, sum_c: Ptr, work: Work
+) -> None:
+    """Adjoint of h' = h - c D U^T r at one entry, up to gy, the gradient of y = U h: gy = weight (gr - gr_c).
 
-    gr = U (-c D gh') is the gradient of the entry's r, gh' = gh + U^T gy; -weight gr goes to the center's sum_c.
+    gr = U (-c D gh) is the gradient of the entry's r; -weight gr goes to the center's sum_c.
     """
     k, d = fr.k, fr.d
     N, G = at(fr.N, en.frame * k * d), at(fr.G, en.frame * k * k)
-    t_q, gq = at(s, k), at(s, 2 * k)
-    project(N, k, d, gy, s)
-    solve_back(G, k, s)
-    _step_adjoint(N, k, d, en.weight, -en.size, en.y, en.center, en.t_r, gy, s, gh, gh_out, D, gD, gq, t_q)
-    solve(G, k, t_q)
+    _step_adjoint(
+        N, k, d, en.weight, en.size, en.h, en.t_h, en.center, en.t_r, gh, D, gD, work.r, work.gq, work.t_q
+    )
+    solve(G, k, work.t_q)
+    _residual_adjoint(N, k, d, en.weight, work.gq, work.t_q, gr_c, sum_c, work.gy, work.s)
+    solve_back(G, k, work.s)
+
+
+@njit(**_INNER)
+def leaf_adjoint(
+    fr: Frames, fg: FrameGrads, en: Entry, D: Ptr, gD: Ptr, gh: Ptr, gr_c: Ptr, sum_c: Ptr, out: Ptr, work: Work
+) -> None:
+    """`entry_adjoint` of a leaf, with its frame's share and out = gh + U^T gy, the gradient of h."""
+    k, d = fr.k, fr.d
+    entry_adjoint(fr, fg, en, D, gD, gh, gr_c, sum_c, work)
+    _lift_adjoint(at(fr.N, en.frame * k * d), k, d, gh, work.gy, work.s, out)
     if en.frame >= fg.base:
         gN, S = at(fg.N, (en.frame - fg.base) * k * d), at(fg.S, (en.frame - fg.base) * k * k)
-        _entry_frame_adjoint(gN, k, d, gN, en.weight, en.y, en.center, en.t_r, gq, t_q, gy, s, en.h, en.t_h)
-        mix_adjoint(S, k, en.t_h, s)
-        mix_adjoint(S, k, t_q, en.t_r)
-    _residual_adjoint(N, k, d, en.weight, gq, t_q, gr_c, sum_c, gy_out)
+        _entry_frame_adjoint(gN, k, d, gN, work.r, en.t_r, work.gq, work.t_q, en.h, en.t_h, work.gy, work.s)
+        mix_adjoint(S, k, work.t_q, en.t_r)
+        mix_adjoint(S, k, en.t_h, work.s)
 
 
 @njit(**_STAGE)
 def ends_adjoint(
-    dims: Dims, tape: Tape, fr: Frames, fg: FrameGrads, st: Stages, star: Star, e: int, l: int, D: Ptr, gD: Ptr,
-    gh: Ptr, gy: Ptr, gr: Ptr, s: Ptr,
+    dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, st: Stages, star: Star, e: int, l: int,
+    D: Ptr, gD: Ptr, gh: Ptr, gr: Ptr, zeros: Ptr, sink: Ptr, work: Work,
 ) -> None:  # fmt: skip
-    """`entry_adjoint` of the endpoints in round l: their gr to gr (2, d); gh in place. Behind gr stand zeros (d)."""
-    d = dims.d
-    zeros, sink = at(gr, 2 * d), at(gr, 3 * d)
+    """gr (2, d): gradients of the endpoints' r in round l."""
+    d, k = dims.d, dims.kr
     for i in range(star.leaf - star.first):
-        j = star.first + i
-        h, _, t_h = after_round(dims, st, j, l)
-        t_r = at(tape.t_round, (l * st.num_entries + j) * dims.kr)
-        r = at(tape.r_ends, (2 * (l * dims.n + e) + i) * d)
+        j, post = star.first + i, dims.n0 + 2 * e + i
+        t_r, r = at(tape.t_round, (l * st.num_entries + j) * k), at(tape.r_ends, (2 * (l * dims.n + e) + i) * d)
         c = step_size(dims, D, star.degree_v if i else star.degree_u)
-        en = Entry(dims.n0 + 2 * e + i, lit(D, 1.0), r, zeros, t_r, h, t_h, c)
-        o = i * d
-        entry_adjoint(fr, fg, en, D, gD, at(gh, o), at(gy, o), at(gh, o), at(gr, o), zeros, sink, s)
+        zero_t, one = at(zeros, d), lit(D, 1.0)
+        en = Entry(post, one, zeros, c, r, zero_t, t_r)  # r itself in the place of weight (U h - center)
+        entry_adjoint(fr, fg, en, D, gD, at(gh, i * d), zeros, sink, work)
+        copy(work.gy, at(gr, i * d), d)
+        frame_adjoint(fg, post, k, d, work.gq, work.t_q, r, t_r)
 
 
 @njit(**_STAGE)
 def leaves_adjoint(
     dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, st: Stages, star: Star, e: int,
-    l: int, D: Ptr, gh: Ptr, gy: Ptr, gr: Ptr, sum_u: Ptr, sum_v: Ptr, s: Ptr,
+    l: int, D: Ptr, gh: Ptr, gr: Ptr, sums: Ptr, mixed: Ptr, work: Work,
 ) -> None:  # fmt: skip
-    """`entry_adjoint` of the leaves in round l; the first round hands its results to the versions the leaves came from."""
+    """gh of the leaves from after to before round l; the first round hands it to the versions the leaves came from."""
     d = dims.d
-    mixed = at(gr, 4 * d)
-    _, y_u, _ = before_round(dims, plan, st, star, e, star.first, l)
-    _, y_v, _ = before_round(dims, plan, st, star, e, star.leaf - 1, l)
-    gr_v = at(gr, (star.leaf - 1 - star.first) * d)
+    y_u = at(tape.y_ends, 2 * (l * dims.n + e) * d)
+    y_v, gr_v, sum_v = at(y_u, star.other * d), at(gr, star.other * d), at(sums, d)
     for j in range(star.leaf, star.stop):
-        a, b, o = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j]), (j - star.first) * d
-        _, y, _ = before_round(dims, plan, st, star, e, j, l)
-        h, _, t_h = after_round(dims, st, j, l)
+        a, b, g = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j]), at(gh, (j - star.first) * d)
+        h, t_h = before_round(dims, plan, st, star, e, j, l)
         t_r = at(tape.t_round, (l * st.num_entries + j) * dims.kr)
         pull = join_edges(a, b, y_u, y_v, y_u, y_v, mixed, d)
-        back = join_edges(a, b, gr, gr_v, sum_u, sum_v, at(mixed, 2 * d), d)
-        en = Entry(plan.act_F[j], pull.weight, y, pull.center, t_r, h, t_h, step_size(dims, D, a + b))
-        gh_out, gy_out, row = at(gh, o), at(gy, o), plan.act_h[j] - fg.base
+        back = join_edges(a, b, gr, gr_v, sums, sum_v, at(mixed, 2 * d), d)
+        en = Entry(plan.act_F[j], pull.weight, pull.center, step_size(dims, D, a + b), h, t_h, t_r)
+        out, row = g, plan.act_h[j] - fg.base
         if l == 0 and row >= 0:
             grads.live_h[row] = 1
-            gh_out, gy_out = at(grads.gh, row * d), at(grads.gy, row * d)
-        entry_adjoint(fr, fg, en, D, grads.gD, at(gh, o), at(gy, o), gh_out, gy_out, back.center, back.total, s)
-        split_sum(a, b, back, sum_u, sum_v, d)
+            out = at(grads.gh, row * d)
+        leaf_adjoint(fr, fg, en, D, grads.gD, g, back.center, back.total, out, work)
+        split_sum(a, b, back, sums, sum_v, d)
 
 
 @njit(**_STAGE)
 def diffusion_adjoint(
     dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int,
-    gh: Ptr, gy: Ptr, gr: Ptr, s: Ptr,
+    gh: Ptr, rows: Ptr, s: Ptr,
 ) -> None:  # fmt: skip
     """Step 5 backward. On return the first rows of gh hold the gradients of the endpoints' GRU outputs."""
     d, st, D = dims.d, read_stages(tape, plan.act_ptr[dims.n]), weights.D
     star = read_star(plan, e, gh)
-    sum_u, sum_v = at(gr, 8 * d), at(gr, 9 * d)
-    collect_entries(dims, plan, tape, grads, fg.base, e, gh, gy)
+    gr, sums, mixed, zeros, sink = rows, at(rows, 2 * d), at(rows, 4 * d), at(rows, 8 * d), at(rows, 9 * d + fr.k)
+    work = Work(at(sink, d), at(sink, 2 * d), at(sink, 3 * d), at(sink, 4 * d), at(sink, 4 * d + fr.k))
+    collect_entries(dims, plan, tape, fr, fg, grads, e, gh, work.gy, s)
     for l in range(dims.rounds - 1, -1, -1):
-        ends_adjoint(dims, tape, fr, fg, st, star, e, l, D, grads.gD, gh, gy, gr, s)
-        gr_v = at(gr, d) if star.leaf - star.first == 2 else gr
+        ends_adjoint(dims, plan, tape, fr, fg, st, star, e, l, D, grads.gD, gh, gr, zeros, sink, work)
+        gr_v, sum_v = at(gr, star.other * d), at(sums, d)
         for i in range(d):
-            sum_u[i] = star.total_u * gr[i] - star.uv * gr_v[i]
+            sums[i] = star.total_u * gr[i] - star.uv * gr_v[i]
             sum_v[i] = star.total_v * gr_v[i] - star.uv * gr[i]
-        leaves_adjoint(dims, plan, tape, fr, fg, grads, st, star, e, l, D, gh, gy, gr, sum_u, sum_v, s)
-        copy(sum_u, gy, (star.leaf - star.first) * d)
-    for j in range(star.first, star.leaf if dims.rounds > 0 else star.stop):
-        h, _, t = before_round(dims, plan, st, star, e, j, 0)
-        o = (j - star.first) * d
-        frame = dims.n0 + 2 * e + j - star.first if j < star.leaf else plan.act_F[j]
-        lift_adjoint(fr, fg, frame, h, t, at(gy, o), at(gh, o), s)
-        row = plan.act_h[j] - fg.base
-        if j >= star.leaf and row >= 0:
+        leaves_adjoint(dims, plan, tape, fr, fg, grads, st, star, e, l, D, gh, gr, sums, mixed, work)
+        for i in range(star.leaf - star.first):
+            h, t = before_round(dims, plan, st, star, e, star.first + i, l)
+            lift_adjoint(fr, fg, dims.n0 + 2 * e + i, h, t, at(sums, i * d), at(gh, i * d), s)
+    if dims.rounds == 0:
+        hand_back(dims, plan, grads, star, fg.base, gh)
+
+
+@njit(**_INNER)
+def hand_back(dims: Dims, plan: PlanArrays, grads: Grads, star: Star, base: int, gh: Ptr) -> None:
+    """Without diffusion a leaf's gradient goes on as it is."""
+    for j in range(star.leaf, star.stop):
+        row = plan.act_h[j] - base
+        if row >= 0:
             grads.live_h[row] = 1
-            copy(at(gh, o), at(grads.gh, row * d), d)
-            clear(at(grads.gy, row * d), d)
+            copy(at(gh, (j - star.first) * dims.d), at(grads.gh, row * dims.d), dims.d)
 
 
 @njit(**_INNER)
@@ -1515,7 +1546,7 @@ def carry_adjoint(
     x, num_ends = at(tape.x_msg, 4 * e * d), 1 if loop else 2
     clear(g_h, 2 * d)
     clear(g_y, 2 * d)
-    y_u, y_v = at(tape.y, plan.src_h[e] * d), at(tape.y, plan.dst_h[e] * d)
+    y_u, y_v = at(tape.y_pre, 2 * e * d), at(tape.y_pre, (2 * e + 1) * d)
     if dims.carry_over:
         pair_adjoint(
             dims, fr, fg, post, post + 1, loop, g_x, y_u, y_v, at(coef, POST * fr.k), g_y, at(g_y, d), s
@@ -1574,24 +1605,25 @@ def inputs_adjoint(
     dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, e: int,
     g_x: Ptr, g_h: Ptr, g_y: Ptr, s: Ptr,
 ) -> None:  # fmt: skip
-    """Adjoint of the reads of event e: hand g_h and g_y to the stalk versions it started from."""
-    d, loop, hu, hv = dims.d, plan.is_loop[e] != 0, plan.src_h[e], plan.dst_h[e]
+    """Adjoint of the reads of event e: hand the gradients g_h, g_y of its endpoints to the versions they came from."""
+    d, loop = dims.d, plan.is_loop[e] != 0
     if dims.frame_update:
-        y_u, y_v = at(tape.y, hu * d), at(tape.y, hv * d)
+        y = at(tape.y_pre, 2 * e * d)
         t = at(tape.coef, (2 * e * NUM_COEF + PRE) * fr.k)
-        pair_adjoint(dims, fr, fg, plan.src_F[e], plan.dst_F[e], loop, g_x, y_u, y_v, t, g_y, at(g_y, d), s)
+        pair_adjoint(dims, fr, fg, plan.src_F[e], plan.dst_F[e], loop, g_x, y, at(y, d), t, g_y, at(g_y, d), s)
         add(g_x, g_h, d)
         add(at(g_x, dims.d2p), at(g_h, d), d)
     for i in range(1 if loop else 2):
-        row = (hv if i else hu) - fg.base
-        if row >= 0:
-            grads.live_h[row] = 1
-            copy(at(g_h, i * d), at(grads.gh, row * d), d)
-            copy(at(g_y, i * d), at(grads.gy, row * d), d)
+        row, frame = (plan.dst_h[e], plan.dst_F[e]) if i else (plan.src_h[e], plan.src_F[e])
+        if row >= fg.base:
+            out = at(g_h, i * d)
+            lift_adjoint(fr, fg, frame, at(tape.h, row * d), at(tape.t_h, row * fr.k), at(g_y, i * d), out, s)
+            grads.live_h[row - fg.base] = 1
+            copy(out, at(grads.gh, (row - fg.base) * d), d)
 
 
 @njit(**_STAGE)
-def initial_gradients(dims: Dims, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, s: Ptr) -> None:
+def initial_gradients(dims: Dims, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads) -> None:
     """Gradients of h0 and F0, when they are wanted (base = 0)."""
     d, size = dims.d, dims.k * dims.d
     for row in range(dims.n0):
@@ -1599,8 +1631,6 @@ def initial_gradients(dims: Dims, tape: Tape, fr: Frames, fg: FrameGrads, grads:
         copy(at(grads.up_h, row * d), out, d)
         if grads.live_h[row]:
             add(at(grads.gh, row * d), out, d)
-            t = at(tape.t_y, row * fr.k)
-            lift_adjoint(fr, fg, row, at(tape.h, row * d), t, at(grads.gy, row * d), out, s)
     for row in range(dims.n0):
         out = at(grads.g_F0, row * size)
         if tape.ready_F[row]:
@@ -1623,24 +1653,20 @@ def run_backward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, gra
     fr = Frames(tape.N, tape.G, tape.inv, dims.kr, d)
     fg = FrameGrads(grads.gN, grads.gS, base)
     s = grads.scratch
-    g_hbar = at(s, 2 * dims.kr + 2 * d)
+    g_hbar = at(s, dims.kr + d)
     g_x, g_h = at(g_hbar, 2 * dims.dp), at(g_hbar, 2 * dims.dp + 2 * dims.d2p)
     g_y = at(g_h, 2 * d)
-    gr = at(g_y, 2 * d)
-    gh = at(gr, 10 * d)
-    most = 0
-    for e in range(dims.n):
-        most = max(most, plan.act_ptr[e + 1] - plan.act_ptr[e])
-    gy = at(gh, most * d)
-    clear(at(gr, 2 * d), d)
+    rows = at(g_y, 2 * d)
+    gh = at(rows, 13 * d + 3 * dims.kr)
+    clear(at(rows, 8 * d), d + dims.kr)
     for e in range(dims.n - 1, -1, -1):
-        diffusion_adjoint(dims, plan, weights, tape, fr, fg, grads, e, gh, gy, gr, s)
+        diffusion_adjoint(dims, plan, weights, tape, fr, fg, grads, e, gh, rows, s)
         stalks_adjoint(dims, plan, weights, tape, grads, e, gh, g_hbar, g_x)
         carry_adjoint(dims, plan, tape, fr, fg, e, g_x, g_h, g_y, s)
         frames_adjoint(dims, plan, weights, tape, fr, fg, grads, e, g_x)
         inputs_adjoint(dims, plan, tape, fr, fg, grads, e, g_x, g_h, g_y, s)
     if base == 0:
-        initial_gradients(dims, tape, fr, fg, grads, s)
+        initial_gradients(dims, tape, fr, fg, grads)
 
 
 # ----------------------------------------------------------------------------------------------------------------

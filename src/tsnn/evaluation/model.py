@@ -61,6 +61,6 @@ class ModelScorer:
     def score(self, plan: Block, versions: Versions) -> F64:
         """Scores from the block's versions."""
         self.model.eval()
-        total = score(self.model, versions, plan.score, plan.stream).parts.total
-        values: F64 = total.double().numpy()
+        total = score(self.model, self._engine, versions, plan.score, plan.stream).parts.total
+        values: F64 = total.double().cpu().numpy()
         return values

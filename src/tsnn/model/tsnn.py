@@ -41,6 +41,14 @@ class Source(NamedTuple):
     F: Tensor
 
 
+class Compared(NamedTuple):
+    """Candidates compared with their sources; the vectors only where a feature needs them."""
+
+    geometry: Geometry
+    source: Source | None = None
+    difference: Tensor | None = None  # q - g, in synchronized coordinates
+
+
 class TSNN(nn.Module):
     """Parameters of the whole system. Holds no state of the stream."""
 
@@ -72,6 +80,11 @@ class TSNN(nn.Module):
         return self.updater.theta.dtype
 
     @property
+    def device(self) -> torch.device:
+        """Of the parameters; scores are made there."""
+        return self.updater.theta.device
+
+    @property
     def time_scale(self) -> float:
         """The unit of gaps inside eq:time_encoding (D-07)."""
         return self.shape.mean_gap if self.config.model.gaps == "log" else 1.0
@@ -88,7 +101,7 @@ class TSNN(nn.Module):
         if stream.msg is not None:
             columns.insert(0, self._tensor(stream.msg[rows]).unsqueeze(1).expand(-1, 2, -1))
         if stream.edge_type is not None and self.shape.num_relations:
-            relation = self.relation(torch.tensor(stream.edge_type[rows]))
+            relation = self.relation(self._index(stream.edge_type[rows]))
             columns.append(relation.unsqueeze(1).expand(-1, 2, -1))
         return torch.cat(columns, dim=2)
 
@@ -101,13 +114,13 @@ class TSNN(nn.Module):
 
     def relation_bias(self, plan: ScorePlan) -> Tensor:
         """sigma(gamma_r) b_r of each query (eq:rel_frame_bias)."""
-        r = torch.tensor(plan.edge_type)
+        r = self._index(plan.edge_type)
         return torch.sigmoid(self.frame_bias_scale[r])[:, None, None] * self.frame_bias[r]
 
     def candidate_geometry(
         self, source: Source, versions: Versions, plan: ScorePlan, trainable: Tensor | None = None
-    ) -> tuple[Geometry, Tensor]:
-        """eq:sdist's scalars in synchronized coordinates (prop:sync_equiv), and q - g itself.
+    ) -> Compared:
+        """eq:sdist's scalars in synchronized coordinates (prop:sync_equiv), and the vectors behind them.
 
         Candidates outside `trainable` are read as constants (rule (i) of alg:train).
         """
@@ -127,28 +140,26 @@ class TSNN(nn.Module):
             src_norm2=source.h.square().sum(-1)[query],
             dst_norm2=h.square().sum(-1),
         )
-        return geometry, difference
+        return Compared(geometry, source, difference)
 
     def query_of_candidate(self, plan: ScorePlan) -> Tensor:
         """For each candidate the query it belongs to, (nc,)."""
-        ptr = torch.tensor(plan.ptr)
-        return torch.repeat_interleave(torch.arange(len(plan)), ptr[1:] - ptr[:-1])
+        ptr = self._index(plan.ptr)
+        return torch.repeat_interleave(torch.arange(len(plan), device=self.device), ptr[1:] - ptr[:-1])
 
-    def decode(
-        self, geometry: Geometry, plan: ScorePlan, stream: EventStream, source: Source | None, difference: Tensor | None
-    ) -> ScoreParts:
+    def decode(self, compared: Compared, plan: ScorePlan, stream: EventStream) -> ScoreParts:
         """psi and the score of every candidate (eq:score_features, eq:edgebank_mixture)."""
+        geometry, source, difference = compared
         features, query = self.config.features, self.query_of_candidate(plan)
         data = feature_matrix(plan.facts, features, gaps=self.config.model.gaps, mean_gap=self.shape.mean_gap)
         columns = [self.head.scalars(geometry), self._tensor(data)]
-        relation = torch.tensor(plan.edge_type)[query]
+        relation = self._index(plan.edge_type)[query]
         if self.shape.num_relations:
             columns.append(self.relation(relation))
         if stream.node_type is not None and self.shape.num_types:
-            kinds = torch.tensor(stream.node_type)
             columns += [
-                self.type_embedding(kinds[torch.tensor(plan.src)][query]),
-                self.type_embedding(kinds[torch.tensor(plan.cand)]),
+                self.type_embedding(self._index(stream.node_type[plan.src]))[query],
+                self.type_embedding(self._index(stream.node_type[plan.cand])),
             ]
         if features.encoded_gaps:
             columns += [self._encoded(plan, "src_gap"), self._encoded(plan, "dst_gap")]
@@ -172,10 +183,13 @@ class TSNN(nn.Module):
         common = reflect(self.live(F_w), h_w, eps=eps)
         aligned = reflect(self.live(F).unsqueeze(1), common, eps=eps, transpose=True)
         code = encode_gap(self._tensor(plan.nbr_gap), self.config.model.time_dim // 2, self.time_scale)
-        relation = self.relation(torch.tensor(plan.nbr_type).long()) if self.shape.num_relations else None
-        present = torch.arange(plan.nbr_h.shape[1]) < torch.tensor(plan.nbr_len)[:, None]
+        relation = self.relation(self._index(plan.nbr_type)) if self.shape.num_relations else None
+        present = torch.arange(plan.nbr_h.shape[1], device=self.device) < self._index(plan.nbr_len)[:, None]
         refined: Tensor = self.attention(h, aligned, code, relation, present, generator)
         return refined
 
     def _tensor(self, values: object) -> Tensor:
-        return torch.tensor(values, dtype=self.dtype)
+        return torch.tensor(values, dtype=self.dtype, device=self.device)
+
+    def _index(self, values: object) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self.device)

@@ -24,8 +24,9 @@ from tsnn.data.negatives import NegativePool, draw_training_negatives
 from tsnn.data.queries import Queries
 from tsnn.data.split import Split
 from tsnn.engine.engine import commit, pick_engine, run_update, score
-from tsnn.errors import RunError, TsnnError
+from tsnn.errors import ConfigError, RunError, TsnnError
 from tsnn.memory.store import StateStore
+from tsnn.memory.versions import Versions
 from tsnn.model.losses import Losses, chunk_losses
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.chunk import ChunkPlan
@@ -68,7 +69,14 @@ def build_model(config: Config, split: Split) -> TSNN:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
         model = TSNN(config, shape)
-    return model.to(getattr(torch, config.train.dtype))
+    return model.to(dtype=getattr(torch, config.train.dtype), device=check_device(config.train.device))
+
+
+def check_device(name: str) -> str:
+    """The device, if this machine has it."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("train.device is cuda but no GPU is at hand; set train.device=cpu.")
+    return name
 
 
 def make_store(model: TSNN, split: Split) -> StateStore:
@@ -191,18 +199,18 @@ class Trainer:
             self._step(self._losses(part, versions))
         commit(self.store, plan.update, versions)
 
-    def _losses(self, plan: ChunkPlan, versions: object) -> Losses:
+    def _losses(self, plan: ChunkPlan, versions: Versions) -> Losses:
         width = 1 + self.config.train.negatives
-        trainable = torch.zeros(len(plan.score.cand), dtype=torch.bool)
+        trainable = torch.zeros(len(plan.score.cand), dtype=torch.bool, device=self.model.device)
         trainable[::width] = True
         generator = torch.Generator().manual_seed(hash((self.config.train.seed, self.position.step)) % (1 << 62))
-        scored = score(self.model, versions, plan.score, self.stream, trainable, generator)  # type: ignore[arg-type]
+        scored = score(self.model, self.engine, versions, plan.score, self.stream, trainable, generator)
         return chunk_losses(
             scored.parts.total,
             scored.geometry.inner,
             scored.parts.raw_residual,
-            versions.smooth,  # type: ignore[attr-defined]
-            versions.energy,  # type: ignore[attr-defined]
+            versions.smooth,
+            versions.energy,
             width=width,
             temperature=self.config.train.loss.geo_temperature,
         )
@@ -218,7 +226,7 @@ class Trainer:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), train.clip)
         self.optimizer.step()
         position.step += 1
-        values = [x.item() for x in losses]
+        values = torch.stack(list(losses)).detach().tolist()
         position.sums = tuple(a + b for a, b in zip(position.sums or (0.0,) * len(values), values, strict=True))
         position.terms += 1
         if self._progress is not None:
