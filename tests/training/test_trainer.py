@@ -42,7 +42,7 @@ def update_gradients(trainer: Trainer, plan) -> dict[str, float]:
     """Norms of the ranking loss's gradient in the update networks."""
     versions = trainer_module.run_update(trainer.model, trainer.engine, trainer.store, plan.update, trainer.stream)
     trainer.model.zero_grad()
-    trainer._losses(plan, versions).ce.backward()
+    trainer._losses(plan.score, versions).ce.backward()
     names = ("updater.frame_in", "updater.frame_out", "updater.msg_in", "updater.msg_out", "updater.gru")
     found = dict.fromkeys(names, 0.0)
     for name, parameter in trainer.model.named_parameters():
@@ -94,12 +94,12 @@ def test_resume_after_a_kill_is_bit_identical(chunk, tmp_path, monkeypatch):
     calls = 0
     train_chunk = Trainer._train_chunk
 
-    def dying(self, plan):
+    def dying(self, plan, data):
         nonlocal calls
         calls += 1
         if calls == chunk:
             raise KilledError
-        train_chunk(self, plan)
+        train_chunk(self, plan, data)
 
     monkeypatch.setattr(Trainer, "_train_chunk", dying)
     with pytest.raises(KilledError):

@@ -128,7 +128,8 @@ def score(
     stream: EventStream,
     trainable: Tensor | None = None,
     generator: torch.Generator | None = None,
+    data: Tensor | None = None,
 ) -> Scored:
-    """Scores of all candidates of a plan, from the version log alone."""
+    """Scores of all candidates of a plan, from the version log alone; `data` are its features if made already."""
     compared = engine.compare(model, versions, plan, trainable, generator)
-    return Scored(model.decode(compared, plan, stream), compared.geometry)
+    return Scored(model.decode(compared, plan, stream, data), compared.geometry)

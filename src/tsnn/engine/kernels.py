@@ -468,7 +468,10 @@ class _Sweep:
     # how it is emitted
 
     def emit(self, prepare: Any, target: Any) -> None:
-        """Whole vectors first, then what is left number by number. `prepare` returns the body of the loop."""
+        """Whole vectors first, then what is left number by number. `prepare` returns the body of the loop.
+
+        The projections go to target as twice the sums.
+        """
         self.target = target
         self.size = 4 if isinstance(self.real, ir.FloatType) else 8
         self._set_lanes(1)
@@ -479,9 +482,50 @@ class _Sweep:
         self._loop(prepare, lanes, self._const(0), whole)
         self._loop(prepare, 1, whole, self.d)
         if target is not None:
-            for i, total in enumerate(self.sums):
-                doubled = self.builder.fmul(total, ir.Constant(self.real, 2.0))
-                self.builder.store(doubled, self.builder.gep(target, [self._const(i)]))
+            two = ir.Constant(self.real, 2.0)
+            self._write(target, [self.builder.fmul(total, two) for total in self.sums])
+
+    def solve(self, G: Any, t: Any, back: bool) -> None:
+        """Projections at t into the coefficients of U x, or of U^T x if `back`: t_i -= sum G_ij t_j over solved j."""
+        k, b = self.unroll, self.builder
+        if k is None:
+            with cgutils.for_range(b, self.k) as outer:
+                i = b.sub(b.sub(self.k, self._const(1)), outer.index) if back else outer.index
+                with cgutils.for_range(b, outer.index) as inner:
+                    j = b.sub(b.sub(self.k, self._const(1)), inner.index) if back else inner.index
+                    self._add_at(t, i, b.fneg(b.fmul(self._cell(G, i, j), b.load(b.gep(t, [j])))))
+            return
+        value = [b.load(b.gep(t, [self._const(i)])) for i in range(k)]
+        order = range(k - 1, -1, -1) if back else range(k)
+        for place, i in enumerate(order):
+            for j in order[:place]:
+                product = b.fmul(self._cell(G, self._const(i), self._const(j)), value[j], flags=_FLAGS)
+                value[i] = b.fsub(value[i], product, flags=_FLAGS)
+        self._write(t, value)
+
+    def mix(self, S: Any, t: Any, s: Any) -> None:
+        """S_ij += t_i s_j for i < j."""
+        k, b = self.unroll, self.builder
+        if k is None:
+            with cgutils.for_range(b, self.k) as outer, cgutils.for_range(b, outer.index) as inner:
+                product = b.fmul(b.load(b.gep(t, [inner.index])), b.load(b.gep(s, [outer.index])))
+                self._add_at(S, b.add(b.mul(inner.index, self.k), outer.index), product)
+            return
+        left, right = ([b.load(b.gep(x, [self._const(i)])) for i in range(k)] for x in (t, s))
+        for i in range(k):
+            for j in range(i + 1, k):
+                self._add_at(S, self._const(i * k + j), b.fmul(left[i], right[j], flags=_FLAGS))
+
+    def _write(self, target: Any, values: list[Any]) -> None:
+        for i, value in enumerate(values):
+            self.builder.store(value, self.builder.gep(target, [self._const(i)]))
+
+    def _cell(self, matrix: Any, i: Any, j: Any) -> Any:
+        return self.builder.load(self.builder.gep(matrix, [self.builder.add(self.builder.mul(i, self.k), j)]))
+
+    def _add_at(self, target: Any, i: Any, value: Any) -> None:
+        place = self.builder.gep(target, [i])
+        self.builder.store(self.builder.fadd(self.builder.load(place), value, flags=_FLAGS), place)
 
     def _loop(self, prepare: Any, lanes: int, start: Any, stop: Any) -> None:
         b = self.builder
@@ -538,9 +582,7 @@ class _Sweep:
         return self.builder.call(function, [ir.Constant(self.real, 0.0), value], fastmath=_FLAGS)
 
     def _add_to_target(self, i: Any, product: _Vector) -> None:
-        place = self.builder.gep(self.target, [i])
-        doubled = self.builder.fmul(self._reduce(product.value), ir.Constant(self.real, 2.0))
-        self.builder.store(self.builder.fadd(self.builder.load(place), doubled, flags=_FLAGS), place)
+        self._add_at(self.target, i, self.builder.fmul(self._reduce(product.value), ir.Constant(self.real, 2.0)))
 
     def _each(self, step: Any, initial: _Vector | None = None) -> Any:
         """A loop over the reflectors inside the pass; `step(i, total)` returns the next total."""
@@ -563,13 +605,16 @@ class _Sweep:
         return total
 
 
-def _generate(prepare: Any, target: int | None = None) -> Any:
-    """Code of a pass for arguments (N, k, d, ...); `target` is the position of the pointer its projections go to."""
+def _generate(prepare: Any, after: Any = None, target: int | None = None) -> Any:
+    """Code of a pass with arguments (N, k, d, X, ...), X a k x k matrix: the loop, then what is done with its results.
+
+    `target` is the position of the pointer that the pass's projections go to.
+    """
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        N, k, d, *rest = args
+        N, k, d, matrix, *rest = args
         real = context.get_value_type(sig.args[0].dtype)
-        after = builder.append_basic_block("pass.end")
+        end = builder.append_basic_block("pass.end")
         blocks = {count: builder.append_basic_block(f"pass.{count}") for count in (*_UNROLLED, None)}
         switch = builder.switch(k, blocks[None])
         for count in _UNROLLED:
@@ -578,11 +623,28 @@ def _generate(prepare: Any, target: int | None = None) -> Any:
             builder.position_at_end(block)
             sweep = _Sweep(builder, real, N, k, d, count)
             sweep.emit(lambda v: prepare(v, *rest), None if target is None else args[target])
-            builder.branch(after)
-        builder.position_at_end(after)
+            if after is not None:
+                after(sweep, matrix, args)
+            builder.branch(end)
+        builder.position_at_end(end)
         return context.get_dummy_value()
 
     return generate
+
+
+def _solving(prepare: Any, target: int, back: bool) -> Any:
+    """A pass whose projections become the coefficients of U, or of U^T if `back`."""
+    return _generate(prepare, lambda v, G, args: v.solve(G, args[target], back), target)
+
+
+def _mixing(prepare: Any, *pairs: tuple[int, int]) -> Any:
+    """A pass over frame gradients that also collects S for pairs of coefficients (positions of t and s)."""
+
+    def after(v: _Sweep, S: Any, args: Any) -> None:
+        for t, s in pairs:
+            v.mix(S, args[t], args[s])
+
+    return _generate(prepare, after)
 
 
 def _project_pass(v: _Sweep, x: Any, _: Any) -> Any:
@@ -653,76 +715,87 @@ def _lift_adjoint_pass(v: _Sweep, gh: Any, gy: Any, s: Any, out: Any) -> Any:
     return lambda: v.store(out, v.load(gh) + v.load(gy) - v.combine(coef))
 
 
-def _frame_adjoint_pass(v: _Sweep, gN: Any, t: Any, dz: Any, s: Any, x: Any) -> Any:
+def _frame_adjoint_pass(v: _Sweep, t: Any, dz: Any, s: Any, x: Any) -> Any:
     coef_t, coef_s = v.coefficients(t), v.coefficients(s)
-    return lambda: v.subtract_rows(gN, [(coef_t, v.load(dz)), (coef_s, v.load(x))])
+    return lambda: v.subtract_rows(v.N, [(coef_t, v.load(dz)), (coef_s, v.load(x))])
 
 
 def _entry_frame_adjoint_pass(
-    v: _Sweep, gN: Any, r: Any, t_r: Any, gq: Any, t_q: Any, h: Any, t_h: Any, gy: Any, s: Any
+    v: _Sweep, r: Any, t_r: Any, gq: Any, t_q: Any, h: Any, t_h: Any, gy: Any, s: Any
 ) -> Any:
     coef_r, coef_q, coef_h, coef_s = (v.coefficients(t) for t in (t_r, t_q, t_h, s))
 
     def body() -> None:
         step = [(coef_q, v.load(r)), (coef_r, v.load(gq))]
-        v.subtract_rows(gN, [*step, (coef_h, v.load(gy)), (coef_s, v.load(h))])
+        v.subtract_rows(v.N, [*step, (coef_h, v.load(gy)), (coef_s, v.load(h))])
 
     return body
 
 
-@intrinsic
-def _project(_: Any, N: Any, k: Any, d: Any, x: Any, t: Any) -> Any:
-    return types.void(N, types.intp, types.intp, x, t), _generate(_project_pass, 4)
+def _signature(N: Any, *rest: Any) -> Any:
+    """Type of a pass: N, k, d, a k x k matrix, then scalars and rows."""
+    return types.void(N, types.intp, types.intp, N, *rest)
 
 
 @intrinsic
-def _subtract(_: Any, N: Any, k: Any, d: Any, t: Any, x: Any, out: Any) -> Any:
-    return types.void(N, types.intp, types.intp, t, x, out), _generate(_subtract_pass)
+def _project(_: Any, N: Any, k: Any, d: Any, G: Any, x: Any, t: Any) -> Any:
+    return _signature(N, x, t), _solving(_project_pass, 5, back=False)
 
 
 @intrinsic
-def _residual(_: Any, N: Any, k: Any, d: Any, a: Any, h: Any, t_h: Any, y_c: Any, r: Any, r_c: Any, t: Any) -> Any:
-    return types.void(N, types.intp, types.intp, a, N, N, N, N, N, N), _generate(_residual_pass, 9)
+def _project_back(_: Any, N: Any, k: Any, d: Any, G: Any, x: Any, t: Any) -> Any:
+    return _signature(N, x, t), _solving(_project_pass, 5, back=True)
 
 
 @intrinsic
-def _step(_: Any, N: Any, k: Any, d: Any, c: Any, r: Any, t_r: Any, h: Any, D: Any, h_post: Any, t: Any) -> Any:
-    return types.void(N, types.intp, types.intp, c, r, t_r, h, D, h_post, t), _generate(_step_pass, 9)
+def _subtract(_: Any, N: Any, k: Any, d: Any, G: Any, t: Any, x: Any, out: Any) -> Any:
+    return _signature(N, t, x, out), _generate(_subtract_pass)
+
+
+@intrinsic
+def _residual(
+    _: Any, N: Any, k: Any, d: Any, G: Any, a: Any, h: Any, t_h: Any, y_c: Any, r: Any, r_c: Any, t: Any
+) -> Any:
+    return _signature(N, a, h, t_h, y_c, r, r_c, t), _solving(_residual_pass, 10, back=True)
+
+
+@intrinsic
+def _step(_: Any, N: Any, k: Any, d: Any, G: Any, c: Any, r: Any, t_r: Any, h: Any, D: Any, h_post: Any, t: Any) -> Any:
+    return _signature(N, c, r, t_r, h, D, h_post, t), _solving(_step_pass, 10, back=False)
 
 
 @intrinsic
 def _step_adjoint(
-    _: Any, N: Any, k: Any, d: Any, a: Any, c: Any, h: Any, t_h: Any, y_c: Any, t_r: Any, gh: Any, D: Any, gD: Any,
-    r: Any, gq: Any, t: Any,
+    _: Any, N: Any, k: Any, d: Any, G: Any, a: Any, c: Any, h: Any, t_h: Any, y_c: Any, t_r: Any, gh: Any, D: Any,
+    gD: Any, r: Any, gq: Any, t: Any,
 ) -> Any:  # fmt: skip
-    p = N
-    sig = types.void(p, types.intp, types.intp, a, c, p, p, p, p, p, p, p, p, p, p)
-    return sig, _generate(_step_adjoint_pass, 14)
+    sig = _signature(N, a, c, h, t_h, y_c, t_r, gh, D, gD, r, gq, t)
+    return sig, _solving(_step_adjoint_pass, 15, back=False)
 
 
 @intrinsic
 def _residual_adjoint(
-    _: Any, N: Any, k: Any, d: Any, a: Any, gq: Any, t_q: Any, gr_c: Any, o_c: Any, gy: Any, t: Any
+    _: Any, N: Any, k: Any, d: Any, G: Any, a: Any, gq: Any, t_q: Any, gr_c: Any, o_c: Any, gy: Any, t: Any
 ) -> Any:
-    return types.void(N, types.intp, types.intp, a, N, N, N, N, N, N), _generate(_residual_adjoint_pass, 9)
+    return _signature(N, a, gq, t_q, gr_c, o_c, gy, t), _solving(_residual_adjoint_pass, 10, back=True)
 
 
 @intrinsic
-def _lift_adjoint(_: Any, N: Any, k: Any, d: Any, gh: Any, gy: Any, s: Any, out: Any) -> Any:
-    return types.void(N, types.intp, types.intp, N, N, N, N), _generate(_lift_adjoint_pass)
+def _lift_adjoint(_: Any, N: Any, k: Any, d: Any, G: Any, gh: Any, gy: Any, s: Any, out: Any) -> Any:
+    return _signature(N, gh, gy, s, out), _generate(_lift_adjoint_pass)
 
 
 @intrinsic
-def _frame_adjoint(_: Any, N: Any, k: Any, d: Any, gN: Any, t: Any, dz: Any, s: Any, x: Any) -> Any:
-    return types.void(N, types.intp, types.intp, N, N, N, N, N), _generate(_frame_adjoint_pass)
+def _frame_adjoint(_: Any, gN: Any, k: Any, d: Any, S: Any, t: Any, dz: Any, s: Any, x: Any) -> Any:
+    return _signature(gN, t, dz, s, x), _mixing(_frame_adjoint_pass, (4, 6))
 
 
 @intrinsic
 def _entry_frame_adjoint(
-    _: Any, N: Any, k: Any, d: Any, gN: Any, r: Any, t_r: Any, gq: Any, t_q: Any, h: Any, t_h: Any, gy: Any, s: Any
+    _: Any, gN: Any, k: Any, d: Any, S: Any, r: Any, t_r: Any, gq: Any, t_q: Any, h: Any, t_h: Any, gy: Any, s: Any
 ) -> Any:
-    p = N
-    return types.void(p, types.intp, types.intp, p, p, p, p, p, p, p, p, p), _generate(_entry_frame_adjoint_pass)
+    sig = _signature(gN, r, t_r, gq, t_q, h, t_h, gy, s)
+    return sig, _mixing(_entry_frame_adjoint_pass, (7, 5), (9, 11))
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -852,77 +925,44 @@ def open_frame(fr: Frames, row: int, f: Ptr, eps: float) -> None:
             G[j * fr.k + i] = G[i * fr.k + j]
 
 
-@njit(**_INLINE)
-def solve(G: Ptr, k: int, t: Ptr) -> None:
-    """Projections 2 <N_i, x> into the coefficients of U x."""
-    for i in range(1, k):
-        for j in range(i):
-            t[i] -= G[i * k + j] * t[j]
-
-
-@njit(**_INLINE)
-def solve_back(G: Ptr, k: int, t: Ptr) -> None:
-    """Projections 2 <N_i, x> into the coefficients of U^T x."""
-    for i in range(k - 2, -1, -1):
-        for j in range(i + 1, k):
-            t[i] -= G[i * k + j] * t[j]
-
-
-@njit(**_INNER)
-def project(N: Ptr, k: int, d: int, x: Ptr, t: Ptr) -> None:
-    """t_i = 2 <N_i, x>."""
-    _project(N, k, d, x, t)
-
-
-@njit(**_INNER)
-def subtract(N: Ptr, k: int, d: int, t: Ptr, x: Ptr, out: Ptr) -> None:
-    """out = x - sum_i t_i N_i; out may be x."""
-    _subtract(N, k, d, t, x, out)
-
-
 @njit(**_INNER)
 def coefficients(fr: Frames, row: int, x: Ptr, t: Ptr) -> None:
-    """The t of U x."""
-    project(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, x, t)
-    solve(at(fr.G, row * fr.k * fr.k), fr.k, t)
+    """The t of U x = x - sum_i t_i N_i."""
+    _project(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, at(fr.G, row * fr.k * fr.k), x, t)
 
 
 @njit(**_INNER)
 def coefficients_back(fr: Frames, row: int, x: Ptr, t: Ptr) -> None:
-    """The t of U^T x."""
-    project(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, x, t)
-    solve_back(at(fr.G, row * fr.k * fr.k), fr.k, t)
+    """The t of U^T x = x - sum_i t_i N_i."""
+    _project_back(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, at(fr.G, row * fr.k * fr.k), x, t)
+
+
+@njit(**_INNER)
+def subtract(fr: Frames, row: int, t: Ptr, x: Ptr, out: Ptr) -> None:
+    """out = x - sum_i t_i N_i; out may be x."""
+    _subtract(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, at(fr.G, row * fr.k * fr.k), t, x, out)
 
 
 @njit(**_INNER)
 def lift(fr: Frames, row: int, x: Ptr, out: Ptr, t: Ptr) -> None:
     """out = U x: local to synchronized coordinates. Leaves the coefficients in t."""
     coefficients(fr, row, x, t)
-    subtract(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, t, x, out)
+    subtract(fr, row, t, x, out)
 
 
 @njit(**_INNER)
 def lower(fr: Frames, row: int, x: Ptr, out: Ptr, t: Ptr) -> None:
     """out = U^T x: synchronized to local coordinates. Leaves the coefficients in t."""
     coefficients_back(fr, row, x, t)
-    subtract(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, t, x, out)
-
-
-@njit(**_INLINE)
-def mix_adjoint(S: Ptr, k: int, t: Ptr, s: Ptr) -> None:
-    """S_ij += t_i s_j for i < j."""
-    for i in range(k - 1):
-        for j in range(i + 1, k):
-            S[i * k + j] += t[i] * s[j]
+    subtract(fr, row, t, x, out)
 
 
 @njit(**_INNER)
 def frame_adjoint(fg: FrameGrads, row: int, k: int, d: int, x: Ptr, t: Ptr, dz: Ptr, s: Ptr) -> None:
     """Collect the frame gradient of z = U x (see the header)."""
     if row >= fg.base:
-        gN = at(fg.N, (row - fg.base) * k * d)
-        _frame_adjoint(gN, k, d, gN, t, dz, s, x)
-        mix_adjoint(at(fg.S, (row - fg.base) * k * k), k, t, s)
+        i = row - fg.base
+        _frame_adjoint(at(fg.N, i * k * d), k, d, at(fg.S, i * k * k), t, dz, s, x)
 
 
 @njit(**_INNER)
@@ -974,8 +1014,8 @@ def read_ends(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, e: int) -> N
     """The endpoints' pre-event stalks in synchronized coordinates."""
     for s in range(2):
         row, frame = (plan.dst_h[e], plan.dst_F[e]) if s else (plan.src_h[e], plan.src_F[e])
-        N, t = at(fr.N, frame * fr.k * fr.d), at(tape.t_h, row * fr.k)
-        subtract(N, fr.k, fr.d, t, at(tape.h, row * fr.d), at(tape.y_pre, (2 * e + s) * fr.d))
+        t = at(tape.t_h, row * fr.k)
+        subtract(fr, frame, t, at(tape.h, row * fr.d), at(tape.y_pre, (2 * e + s) * fr.d))
 
 
 @njit(**_STAGE)
@@ -1197,15 +1237,15 @@ def split_sum(a: Any, b: Any, edge: Edge, sum_u: Ptr, sum_v: Ptr, d: int) -> Non
 @njit(**_INNER)
 def leaf_residual(fr: Frames, row: int, edge: Edge, h: Ptr, t_h: Ptr, r: Ptr, t_r: Ptr) -> None:
     """r = weight (y - center): a leaf's sum in eq:diffusion_local, its coefficients for U^T, and its pull on the center."""
-    _residual(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, edge.weight, h, t_h, edge.center, r, edge.total, t_r)
-    solve_back(at(fr.G, row * fr.k * fr.k), fr.k, t_r)
+    N, G = at(fr.N, row * fr.k * fr.d), at(fr.G, row * fr.k * fr.k)
+    _residual(N, fr.k, fr.d, G, edge.weight, h, t_h, edge.center, r, edge.total, t_r)
 
 
 @njit(**_INNER)
 def diffusion_step(fr: Frames, row: int, r: Ptr, t_r: Ptr, h: Ptr, D: Ptr, c: Any, h_post: Ptr, t_post: Ptr) -> None:
     """h' = h - c D U^T r (eq:diffusion_local, the sum r in synchronized coordinates), and the coefficients of U h'."""
-    _step(at(fr.N, row * fr.k * fr.d), fr.k, fr.d, c, r, t_r, h, D, h_post, t_post)
-    solve(at(fr.G, row * fr.k * fr.k), fr.k, t_post)
+    N, G = at(fr.N, row * fr.k * fr.d), at(fr.G, row * fr.k * fr.k)
+    _step(N, fr.k, fr.d, G, c, r, t_r, h, D, h_post, t_post)
 
 
 @njit(**_STAGE)
@@ -1237,7 +1277,7 @@ def diffuse(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Fram
             coefficients_back(fr, post, r_s, t_j)
             c = step_size(dims, D, star.degree_v if s else star.degree_u)
             diffusion_step(fr, post, r_s, t_j, h, D, c, h_post, t_post)
-            subtract(at(fr.N, post * fr.k * d), fr.k, d, t_post, h_post, y_post)
+            subtract(fr, post, t_post, h_post, y_post)
 
 
 @njit(**_INLINE)
@@ -1371,11 +1411,9 @@ def entry_adjoint(
     k, d = fr.k, fr.d
     N, G = at(fr.N, en.frame * k * d), at(fr.G, en.frame * k * k)
     _step_adjoint(
-        N, k, d, en.weight, en.size, en.h, en.t_h, en.center, en.t_r, gh, D, gD, work.r, work.gq, work.t_q
+        N, k, d, G, en.weight, en.size, en.h, en.t_h, en.center, en.t_r, gh, D, gD, work.r, work.gq, work.t_q
     )
-    solve(G, k, work.t_q)
-    _residual_adjoint(N, k, d, en.weight, work.gq, work.t_q, gr_c, sum_c, work.gy, work.s)
-    solve_back(G, k, work.s)
+    _residual_adjoint(N, k, d, G, en.weight, work.gq, work.t_q, gr_c, sum_c, work.gy, work.s)
 
 
 @njit(**_INNER)
@@ -1385,12 +1423,10 @@ def leaf_adjoint(
     """`entry_adjoint` of a leaf, with its frame's share and out = gh + U^T gy, the gradient of h."""
     k, d = fr.k, fr.d
     entry_adjoint(fr, fg, en, D, gD, gh, gr_c, sum_c, work)
-    _lift_adjoint(at(fr.N, en.frame * k * d), k, d, gh, work.gy, work.s, out)
+    _lift_adjoint(at(fr.N, en.frame * k * d), k, d, fr.G, gh, work.gy, work.s, out)
     if en.frame >= fg.base:
         gN, S = at(fg.N, (en.frame - fg.base) * k * d), at(fg.S, (en.frame - fg.base) * k * k)
-        _entry_frame_adjoint(gN, k, d, gN, work.r, en.t_r, work.gq, work.t_q, en.h, en.t_h, work.gy, work.s)
-        mix_adjoint(S, k, work.t_q, en.t_r)
-        mix_adjoint(S, k, en.t_h, work.s)
+        _entry_frame_adjoint(gN, k, d, S, work.r, en.t_r, work.gq, work.t_q, en.h, en.t_h, work.gy, work.s)
 
 
 @njit(**_STAGE)

@@ -147,12 +147,21 @@ class TSNN(nn.Module):
         ptr = self._index(plan.ptr)
         return torch.repeat_interleave(torch.arange(len(plan), device=self.device), ptr[1:] - ptr[:-1])
 
-    def decode(self, compared: Compared, plan: ScorePlan, stream: EventStream) -> ScoreParts:
+    def data_features(self, plan: ScorePlan) -> Tensor:
+        """The data-only columns of psi; they need no parameter, so they can be made ahead."""
+        return self._tensor(
+            feature_matrix(
+                plan.facts, self.config.features, gaps=self.config.model.gaps, mean_gap=self.shape.mean_gap
+            )
+        )
+
+    def decode(
+        self, compared: Compared, plan: ScorePlan, stream: EventStream, data: Tensor | None = None
+    ) -> ScoreParts:
         """psi and the score of every candidate (eq:score_features, eq:edgebank_mixture)."""
         geometry, source, difference = compared
         features, query = self.config.features, self.query_of_candidate(plan)
-        data = feature_matrix(plan.facts, features, gaps=self.config.model.gaps, mean_gap=self.shape.mean_gap)
-        columns = [self.head.scalars(geometry), self._tensor(data)]
+        columns = [self.head.scalars(geometry), self.data_features(plan) if data is None else data]
         relation = self._index(plan.edge_type)[query]
         if self.shape.num_relations:
             columns.append(self.relation(relation))

@@ -22,7 +22,7 @@ def make_optimizer(model: TSNN, config: TrainConfig) -> torch.optim.AdamW:
         {"params": rest, "lr": config.lr, "base_lr": config.lr},
         {"params": geometry, "lr": config.lr * config.geometry_lr, "base_lr": config.lr * config.geometry_lr},
     ]
-    return torch.optim.AdamW(groups, weight_decay=config.weight_decay)
+    return torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, step: int, total: int) -> None:

@@ -29,7 +29,7 @@ from tsnn.memory.store import StateStore
 from tsnn.memory.versions import Versions
 from tsnn.model.losses import Losses, chunk_losses
 from tsnn.model.tsnn import TSNN, StreamShape
-from tsnn.plan.chunk import ChunkPlan
+from tsnn.plan.chunk import ChunkPlan, ScorePlan
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 from tsnn.training.checkpoint import Position, load_checkpoint, restore_optimizer, save_checkpoint
 from tsnn.training.journal import Journal
@@ -155,21 +155,22 @@ class Trainer:
         ptr = np.arange(len(rows) + 1, dtype=np.int64) * candidates.shape[1]
         return Queries(self._cuts[rows], stream.src[rows], stream.t[rows], relation, ptr, candidates.ravel())
 
-    def _plans(self, row: int) -> Iterator[ChunkPlan]:
-        """Chunk plans, each made while the one before is trained on."""
+    def _plans(self, row: int) -> Iterator[tuple[ChunkPlan, Tensor]]:
+        """Chunk plans with the features of their candidates, each made while the one before is trained on."""
         chunks = list(self._chunks(row))
 
-        def make(chunk: tuple[int, int, int, int]) -> ChunkPlan:
+        def make(chunk: tuple[int, int, int, int]) -> tuple[ChunkPlan, Tensor]:
             start, stop, first, last = chunk
-            return self.planner.plan(stop, self._queries(start, first, last))
+            plan = self.planner.plan(stop, self._queries(start, first, last))
+            return plan, self.model.data_features(plan.score)
 
         with ThreadPoolExecutor(max_workers=1) as ahead:
             future = ahead.submit(make, chunks[0]) if chunks else None
             for following in [*chunks[1:], None]:
                 assert future is not None
-                plan = future.result()
+                made = future.result()
                 future = ahead.submit(make, following) if following is not None else None
-                yield plan
+                yield made
 
     def _train_epoch(self) -> None:
         """One pass over the training rows, from where the epoch stands."""
@@ -180,31 +181,32 @@ class Trainer:
             self.position.sums, self.position.terms = (), 0
         self.planner.advance(self.position.row)
         saved = time.monotonic()
-        for plan in self._plans(self.position.row):
-            self._train_chunk(plan)
+        for plan, data in self._plans(self.position.row):
+            self._train_chunk(plan, data)
             self.position.row = plan.update.stop
             if self._path is not None and time.monotonic() - saved > self._every:
                 self._save()
                 saved = time.monotonic()
 
-    def _train_chunk(self, plan: ChunkPlan) -> None:
+    def _train_chunk(self, plan: ChunkPlan, data: Tensor) -> None:
         """Every minibatch of the chunk's queries, then its last states into the store."""
         length = self.config.train.chunk
         if not len(plan.score):
             with torch.no_grad():
                 versions = run_update(self.model, self.engine, self.store, plan.update, self.stream)
         for start in range(0, len(plan.score), length):
-            part = ChunkPlan(plan.update, plan.score.slice(start, min(start + length, len(plan.score))))
+            stop = min(start + length, len(plan.score))
+            rows = slice(plan.score.ptr[start], plan.score.ptr[stop])
             versions = run_update(self.model, self.engine, self.store, plan.update, self.stream)
-            self._step(self._losses(part, versions))
+            self._step(self._losses(plan.score.slice(start, stop), versions, data[rows]))
         commit(self.store, plan.update, versions)
 
-    def _losses(self, plan: ChunkPlan, versions: Versions) -> Losses:
+    def _losses(self, plan: ScorePlan, versions: Versions, data: Tensor | None = None) -> Losses:
         width = 1 + self.config.train.negatives
-        trainable = torch.zeros(len(plan.score.cand), dtype=torch.bool, device=self.model.device)
+        trainable = torch.zeros(len(plan.cand), dtype=torch.bool, device=self.model.device)
         trainable[::width] = True
         generator = torch.Generator().manual_seed(hash((self.config.train.seed, self.position.step)) % (1 << 62))
-        scored = score(self.model, self.engine, versions, plan.score, self.stream, trainable, generator)
+        scored = score(self.model, self.engine, versions, plan, self.stream, trainable, generator, data)
         return chunk_losses(
             scored.parts.total,
             scored.geometry.inner,
