@@ -31,9 +31,9 @@ def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
 def test_every_training_row_is_scored_once(visibility):
     """alg:train, with queries scheduled by their cut."""
     trainer = make(train__visibility=visibility)
-    asked = [row for _, _, first, last in trainer._chunks(0) for row in range(first, last)]
+    asked = [row for _, _, first, last in trainer.chunks(0) for row in range(first, last)]
     assert asked == list(range(trainer.split.train_end))
-    for start, stop, first, last in trainer._chunks(0):
+    for start, stop, first, last in trainer.chunks(0):
         cuts = trainer._cuts[first:last]
         assert ((cuts <= stop) & ((cuts > start) | (start == 0))).all()
 
@@ -42,7 +42,7 @@ def update_gradients(trainer: Trainer, plan) -> dict[str, float]:
     """Norms of the ranking loss's gradient in the update networks."""
     versions = trainer_module.run_update(trainer.model, trainer.engine, trainer.store, plan.update, trainer.stream)
     trainer.model.zero_grad()
-    trainer._losses(plan.score, versions).ce.backward()
+    trainer.losses(plan.score, versions).ce.backward()
     names = ("updater.frame_in", "updater.frame_out", "updater.msg_in", "updater.msg_out", "updater.gru")
     found = dict.fromkeys(names, 0.0)
     for name, parameter in trainer.model.named_parameters():
@@ -58,9 +58,9 @@ def test_ranking_loss_reaches_the_update_networks_on_uslegis_under_strict(need_d
     split = default_split(load("dgb:USLegis"))
     config = config_of(train__visibility="strict", train__chunk=40, model__num_neighbors=2)
     trainer = Trainer(config, split, lambda model: 0.0)
-    start, stop, first, _ = next(c for c in trainer._chunks(0) if c[0] > 0 and c[3] - c[2] > 1000)
+    start, stop, first, _ = next(c for c in trainer.chunks(0) if c[0] > 0 and c[3] - c[2] > 1000)
     trainer.planner.advance(start)
-    plan = trainer.planner.plan(stop, trainer._queries(start, first, first + 40))
+    plan = trainer.planner.plan(stop, trainer.queries(start, first, first + 40))
     # One chunk before is run for real, so that stalks and frames are not at their initial zeros.
     trainer.store.h.normal_(generator=torch.Generator().manual_seed(0))
     norms = update_gradients(trainer, plan)

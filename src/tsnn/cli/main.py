@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from tsnn.cli.bench import app as bench_app
 from tsnn.cli.data import app as data_app
 from tsnn.cli.demo import demo
 from tsnn.cli.evaluate import evaluate
@@ -23,6 +24,7 @@ app.command()(demo)
 app.command()(train)
 app.command()(evaluate)
 app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ class ModelScorer:
         if stream.msg_dim != shape[0] or stream.num_relations > shape[1] or stream.num_types > shape[2]:
             raise InputError(
                 f"the run was trained with {shape[0]} features, {shape[1]} relations and {shape[2]} node types; "
-                f"the data has {stream.msg_dim}, {stream.num_relations} and {stream.num_types}; give it data of the same kind."
+                f"the data has {stream.msg_dim}, {stream.num_relations} and {stream.num_types}; give it the same kind."
             )
         config = model.config
         self.model, self._engine = model, pick_engine(config.train.engine)

@@ -17,6 +17,7 @@ from tsnn.data.events import EventStream
 from tsnn.data.queries import NO_QUERIES, Queries
 from tsnn.data.split import Split
 from tsnn.errors import InputError
+from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan
 from tsnn.plan.planner import Planner, PlanSpec
 from tsnn.types import F64, I64, Visibility
@@ -138,7 +139,7 @@ def score_blocks(
     """The progressive loop: update, then score, block after block; yields each step's scores."""
     scorer.reset_state()
     total = (int(queries.cut[-1]) if len(queries) else 0) + int(queries.ptr[-1])
-    for step, block in plan_blocks(stream, scorer.spec, queries, max_rows, max_candidates):
+    for step, block in ahead(plan_blocks(stream, scorer.spec, queries, max_rows, max_candidates)):
         versions = scorer.update(block)
         if step.last > step.first:
             yield step, _checked(scorer, block, versions)
@@ -150,8 +151,7 @@ def replay_all(scorer: Scorer, stream: EventStream, max_rows: int = MAX_ROWS) ->
     """Feed a whole stream to a scorer that has seen nothing; returns the planner, whose counters have seen it too."""
     scorer.reset_state()
     planner = Planner(stream, scorer.spec)
-    while planner.position < stream.num_events:
-        plan = planner.plan(min(planner.position + max_rows, stream.num_events), NO_QUERIES)
+    for plan in ahead(planner.walk(stream.num_events, max_rows)):
         scorer.update(Block(plan.update, plan.score, NO_QUERIES, stream))
     return planner
 

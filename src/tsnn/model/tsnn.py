@@ -150,9 +150,7 @@ class TSNN(nn.Module):
     def data_features(self, plan: ScorePlan) -> Tensor:
         """The data-only columns of psi; they need no parameter, so they can be made ahead."""
         return self._tensor(
-            feature_matrix(
-                plan.facts, self.config.features, gaps=self.config.model.gaps, mean_gap=self.shape.mean_gap
-            )
+            feature_matrix(plan.facts, self.config.features, gaps=self.config.model.gaps, mean_gap=self.shape.mean_gap)
         )
 
     def decode(

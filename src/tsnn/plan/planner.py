@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from tsnn.config import Config
 from tsnn.data.events import EventStream
-from tsnn.data.queries import Queries
+from tsnn.data.queries import NO_QUERIES, Queries
 from tsnn.errors import InputError
 from tsnn.plan import kernels
 from tsnn.plan.chunk import ChunkPlan, ScorePlan, UpdatePlan
@@ -117,6 +118,11 @@ class Planner:
         self.position = stop
         final = (final_h[:n0], final_F[:n0])
         return ChunkPlan(self._update_plan(start, stop, update, n0, m, final), _score_plan(queries, score, n0))
+
+    def walk(self, stop: int, rows: int) -> Iterator[ChunkPlan]:
+        """Plans of `rows` rows each up to `stop`, without queries."""
+        while self.position < stop:
+            yield self.plan(min(self.position + rows, stop), NO_QUERIES)
 
     def _check_stop(self, stop: int) -> None:
         if not self.position <= stop <= self.stream.num_events:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from tsnn.memory.store import StateStore
 from tsnn.memory.versions import Versions
 from tsnn.model.losses import Losses, chunk_losses
 from tsnn.model.tsnn import TSNN, StreamShape
+from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan, ScorePlan
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 from tsnn.training.checkpoint import Position, load_checkpoint, restore_optimizer, save_checkpoint
@@ -118,7 +118,7 @@ class Trainer:
         self._best: dict[str, Tensor] = {}
         self.position = Position(config.to_toml(), self.stream.fingerprint())
         self._total_steps = config.train.epochs * sum(
-            -(-(last - first) // config.train.chunk) for _, _, first, last in self._chunks(0)
+            -(-(last - first) // config.train.chunk) for _, _, first, last in self.chunks(0)
         )
 
     def run(self) -> Trained:
@@ -134,7 +134,7 @@ class Trainer:
     def _out_of_patience(self) -> bool:
         return self.position.epoch - 1 - self.position.best_epoch >= self.config.train.patience
 
-    def _chunks(self, row: int) -> Iterator[tuple[int, int, int, int]]:
+    def chunks(self, row: int) -> Iterator[tuple[int, int, int, int]]:
         """(start, stop, first query, last query) of each chunk from a row on; query i scores training row i."""
         length, end = self.config.train.chunk, self.split.train_end
         for start in range(row, end, length):
@@ -142,7 +142,7 @@ class Trainer:
             first = 0 if start == 0 else int(np.searchsorted(self._cuts, start, side="right"))
             yield start, stop, first, int(np.searchsorted(self._cuts, stop, side="right"))
 
-    def _queries(self, start: int, first: int, last: int) -> Queries:
+    def queries(self, start: int, first: int, last: int) -> Queries:
         """Training rows first..last-1 with fresh negatives, positive first."""
         train, stream = self.config.train, self.stream
         rng = np.random.default_rng([train.seed, self.position.epoch, start])
@@ -156,21 +156,10 @@ class Trainer:
         return Queries(self._cuts[rows], stream.src[rows], stream.t[rows], relation, ptr, candidates.ravel())
 
     def _plans(self, row: int) -> Iterator[tuple[ChunkPlan, Tensor]]:
-        """Chunk plans with the features of their candidates, each made while the one before is trained on."""
-        chunks = list(self._chunks(row))
-
-        def make(chunk: tuple[int, int, int, int]) -> tuple[ChunkPlan, Tensor]:
-            start, stop, first, last = chunk
-            plan = self.planner.plan(stop, self._queries(start, first, last))
-            return plan, self.model.data_features(plan.score)
-
-        with ThreadPoolExecutor(max_workers=1) as ahead:
-            future = ahead.submit(make, chunks[0]) if chunks else None
-            for following in [*chunks[1:], None]:
-                assert future is not None
-                made = future.result()
-                future = ahead.submit(make, following) if following is not None else None
-                yield made
+        """Chunk plans from a row on, with the features of their candidates."""
+        for start, stop, first, last in self.chunks(row):
+            plan = self.planner.plan(stop, self.queries(start, first, last))
+            yield plan, self.model.data_features(plan.score)
 
     def _train_epoch(self) -> None:
         """One pass over the training rows, from where the epoch stands."""
@@ -181,12 +170,17 @@ class Trainer:
             self.position.sums, self.position.terms = (), 0
         self.planner.advance(self.position.row)
         saved = time.monotonic()
-        for plan, data in self._plans(self.position.row):
-            self._train_chunk(plan, data)
-            self.position.row = plan.update.stop
+        for _ in self.train_chunks(self.position.row):
             if self._path is not None and time.monotonic() - saved > self._every:
                 self._save()
                 saved = time.monotonic()
+
+    def train_chunks(self, row: int) -> Iterator[int]:
+        """Train on chunk after chunk from a row on; yields the number of rows of each once its states are stored."""
+        for plan, data in ahead(self._plans(row)):
+            self._train_chunk(plan, data)
+            self.position.row = plan.update.stop
+            yield plan.update.num_events
 
     def _train_chunk(self, plan: ChunkPlan, data: Tensor) -> None:
         """Every minibatch of the chunk's queries, then its last states into the store."""
@@ -198,10 +192,11 @@ class Trainer:
             stop = min(start + length, len(plan.score))
             rows = slice(plan.score.ptr[start], plan.score.ptr[stop])
             versions = run_update(self.model, self.engine, self.store, plan.update, self.stream)
-            self._step(self._losses(plan.score.slice(start, stop), versions, data[rows]))
+            self._step(self.losses(plan.score.slice(start, stop), versions, data[rows]))
         commit(self.store, plan.update, versions)
 
-    def _losses(self, plan: ScorePlan, versions: Versions, data: Tensor | None = None) -> Losses:
+    def losses(self, plan: ScorePlan, versions: Versions, data: Tensor | None = None) -> Losses:
+        """The five losses of a set of training queries, from one run of the chunk's rows."""
         width = 1 + self.config.train.negatives
         trainable = torch.zeros(len(plan.cand), dtype=torch.bool, device=self.model.device)
         trainable[::width] = True
@@ -225,8 +220,7 @@ class Trainer:
         set_rate(self.optimizer, position.step, self._total_steps)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), train.clip)
-        self.optimizer.step()
+        self.apply_gradients()
         position.step += 1
         values = torch.stack(list(losses)).detach().tolist()
         position.sums = tuple(a + b for a, b in zip(position.sums or (0.0,) * len(values), values, strict=True))
@@ -236,6 +230,11 @@ class Trainer:
             self._progress(
                 Progress(position.epoch, train.epochs, position.row, self.split.train_end, mean, position.best_metric)
             )
+
+    def apply_gradients(self) -> None:
+        """Clip, then step."""
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.train.clip)
+        self.optimizer.step()
 
     def _close_epoch(self) -> None:
         """Validate, keep the best weights, journal, checkpoint."""

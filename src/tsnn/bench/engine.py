@@ -1,0 +1,155 @@
+"""Reference against fused on the same rows in one run: training and update-only events/s, and where the time goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tsnn.bench.machine import machine_card, multiply_add_rate
+from tsnn.config import Config, ModelConfig
+from tsnn.data.catalog import default_split, load
+from tsnn.data.split import Split
+from tsnn.engine.engine import commit, run_update
+from tsnn.evaluation.scorer import MAX_ROWS
+from tsnn.plan.ahead import ahead
+from tsnn.plan.chunk import ChunkPlan
+from tsnn.training.trainer import Trainer
+
+START = 5_000  # rows that fill the neighbor buffers before the clock starts
+WINDOWS = {"reference": 400, "fused": 30_000}  # rows that each engine is timed on
+REPEATS = 3
+
+
+def bench_engine(data: str, config: Config) -> dict[str, Any]:
+    """Events/s of both engines on one stream, with the floor that the arithmetic sets."""
+    torch.set_num_threads(1)
+    split = default_split(load(data))
+    result: dict[str, Any] = {"data": data, "machine": machine_card(), "config": config.model_dump()}
+    rates = {name: _rates(config, split, name) for name in WINDOWS}
+    for kind in ("train", "update"):
+        fused, reference = rates["fused"][kind], rates["reference"][kind]
+        result[kind] = {
+            "fused_events_per_s": fused,
+            "reference_events_per_s": reference,
+            "ratio": fused / reference,
+        }
+    result["stages_us_per_event"] = _stages(config, split)
+    result["floor"] = _floor(config.model, split)
+    return result
+
+
+def _rates(config: Config, split: Split, engine: str) -> dict[str, float]:
+    window = WINDOWS[engine]
+    repeats = REPEATS if engine == "fused" else 1
+    return {
+        "train": max(_train_rate(_trainer(config, split, engine), window) for _ in range(repeats)),
+        "update": max(_update_rate(_trainer(config, split, engine), window) for _ in range(repeats)),
+    }
+
+
+def _trainer(config: Config, split: Split, engine: str) -> Trainer:
+    settings = {**config.model_dump(), "train": {**config.train.model_dump(), "engine": engine}}
+    return Trainer(Config.model_validate(settings), split, lambda model: 0.0)
+
+
+def _train_rate(trainer: Trainer, window: int) -> float:
+    """Training events/s: plan made ahead, features, recurrence, scores, losses, backward, optimizer, commit."""
+    start = _start(trainer)
+    trainer.planner.advance(start)
+    plans = trainer.train_chunks(start)
+    next(plans)  # compiles, and lets the plan get ahead
+    began, done = time.perf_counter(), 0
+    for rows in plans:
+        done += rows
+        if done >= window:
+            break
+    elapsed = time.perf_counter() - began
+    plans.close()
+    return done / elapsed
+
+
+@torch.no_grad()
+def _update_rate(trainer: Trainer, window: int) -> float:
+    """Events/s of the recurrence alone, forward and without gradients: replaying a stream, as evaluation does."""
+    start = _start(trainer)
+    trainer.planner.advance(start)
+    stop = min(start + window, trainer.split.train_end)
+    rows = MAX_ROWS if window > 2 * MAX_ROWS else trainer.config.train.chunk
+    plans = ahead(trainer.planner.walk(stop, rows))
+    _run(trainer, next(plans))  # compiles
+    began, done = time.perf_counter(), 0
+    for plan in plans:
+        _run(trainer, plan)
+        done += plan.update.num_events
+    return done / (time.perf_counter() - began)
+
+
+def _run(trainer: Trainer, plan: ChunkPlan) -> None:
+    versions = run_update(trainer.model, trainer.engine, trainer.store, plan.update, trainer.stream)
+    commit(trainer.store, plan.update, versions)
+
+
+def _start(trainer: Trainer) -> int:
+    return min(START, trainer.split.train_end // 4) // trainer.config.train.chunk * trainer.config.train.chunk
+
+
+@dataclass
+class _Clock:
+    """Adds up the time of named stages."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def time(self, name: str, work: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        result = work()
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+        return result
+
+
+def _stages(config: Config, split: Split, window: int = 10_000) -> dict[str, float]:
+    """Microseconds an event of each stage of fused training, one after the other (training overlaps the plan)."""
+    trainer, clock = _trainer(config, split, "fused"), _Clock()
+    start, events = _start(trainer), 0
+    trainer.planner.advance(start)
+    for i, (a, b, first, last) in enumerate(trainer.chunks(start)):
+        if i == 1:
+            clock.seconds.clear()
+            events = 0
+        if events >= window:
+            break
+        plan = clock.time("plan", lambda a=a, b=b, f=first, z=last: trainer.planner.plan(b, trainer.queries(a, f, z)))
+        data = clock.time("features", lambda plan=plan: trainer.model.data_features(plan.score))
+        versions = clock.time(
+            "recurrence", lambda plan=plan: run_update(
+                trainer.model, trainer.engine, trainer.store, plan.update, trainer.stream
+            )
+        )  # fmt: skip
+        loss = clock.time(
+            "score and losses",
+            lambda plan=plan, v=versions, x=data: trainer.losses(plan.score, v, x).total(config.train.loss),
+        )
+        trainer.optimizer.zero_grad()
+        clock.time("backward", loss.backward)
+        clock.time("optimizer", trainer.apply_gradients)
+        clock.time("commit", lambda plan=plan, v=versions: commit(trainer.store, plan.update, v))
+        events += b - a
+    return {name: 1e6 * seconds / events for name, seconds in clock.seconds.items()}
+
+
+def _floor(model: ModelConfig, split: Split) -> dict[str, float]:
+    """Multiply-adds of the update networks alone, forward, input and weight gradients, over the measured rate."""
+    d, k, w = model.stalk_dim, model.num_reflectors, model.hidden_dim
+    context = split.stream.msg_dim + model.time_dim
+    per_endpoint = 2 * w * (2 * d + context) + w * k * d + w * d + 6 * d * d
+    forward = 2 * per_endpoint
+    rate = multiply_add_rate()
+    return {
+        "multiply_adds_per_event": 3.0 * forward,
+        "multiply_adds_per_s": rate,
+        "us_per_event": 3e6 * forward / rate,
+        "forward_us_per_event": 1e6 * forward / rate,
+    }

@@ -1,0 +1,51 @@
+"""tsnn bench engine | scale | peers"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tsnn.bench.engine import bench_engine
+from tsnn.cli.display import print_json
+from tsnn.config import Config, parse_override
+
+app = typer.Typer(help="Measure: every speed is a ratio in one run on one machine.", no_args_is_help=True)
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be given several times.")]
+CHUNK = ("train.chunk", 200)
+
+
+def _config(settings: list[str] | None) -> Config:
+    return Config.build(overrides=dict([CHUNK, *(parse_override(text) for text in settings or [])]))
+
+
+@app.command()
+def engine(
+    data: Annotated[str, typer.Option(help="Address or path of the stream.")] = "dgb:uci",
+    set_: Settings = None,
+    json: Json = False,
+) -> None:
+    """Reference against fused on the same rows: events/s, their ratio, and the time of each stage."""
+    result = bench_engine(data, _config(set_))
+    if json:
+        print_json(result)
+        return
+    table = Table("", "fused events/s", "reference events/s", "ratio", title=f"{data} on {result['machine']['cpu']}")
+    for kind in ("train", "update"):
+        row = result[kind]
+        rates = (f"{row[f'{name}_events_per_s']:,.0f}" for name in ("fused", "reference"))
+        table.add_row(kind, *rates, f"{row['ratio']:.0f}")
+    out = Console()
+    out.print(table)
+    _print_stages(out, result)
+
+
+def _print_stages(out: Console, result: dict[str, Any]) -> None:
+    table = Table("stage of fused training", "microseconds an event")
+    for name, value in result["stages_us_per_event"].items():
+        table.add_row(name, f"{value:.1f}")
+    table.add_row("floor: multiply-adds of the update networks", f"{result['floor']['us_per_event']:.1f}")
+    out.print(table)
