@@ -130,6 +130,11 @@ class Config(_Section):
             where = ".".join(str(part) for part in first["loc"])
             raise ConfigError(f"configuration {where}: {first['msg']}.") from None
 
+    @classmethod
+    def parse(cls, text: str) -> Config:
+        """Read what `to_toml` wrote."""
+        return cls.model_validate(tomllib.loads(text))
+
     def to_toml(self) -> str:
         """The resolved tree as TOML."""
         return tomli_w.dumps(self.model_dump())

@@ -113,31 +113,30 @@ class _Clock:
 def _stages(config: Config, split: Split, window: int = 10_000) -> dict[str, float]:
     """Microseconds an event of each stage of fused training, one after the other (training overlaps the plan)."""
     trainer, clock = _trainer(config, split, "fused"), _Clock()
-    start, events = _start(trainer), 0
+    start = _start(trainer)
     trainer.planner.advance(start)
-    for i, (a, b, first, last) in enumerate(trainer.chunks(start)):
-        if i == 1:
+    events = 0
+    for chunk in trainer.chunks(start):
+        events += _timed_chunk(trainer, chunk, clock)
+        if events == config.train.chunk:  # the first compiled
             clock.seconds.clear()
-            events = 0
-        if events >= window:
+        if events > window:
             break
-        plan = clock.time("plan", lambda a=a, b=b, f=first, z=last: trainer.planner.plan(b, trainer.queries(a, f, z)))
-        data = clock.time("features", lambda plan=plan: trainer.model.data_features(plan.score))
-        versions = clock.time(
-            "recurrence", lambda plan=plan: run_update(
-                trainer.model, trainer.engine, trainer.store, plan.update, trainer.stream
-            )
-        )  # fmt: skip
-        loss = clock.time(
-            "score and losses",
-            lambda plan=plan, v=versions, x=data: trainer.losses(plan.score, v, x).total(config.train.loss),
-        )
-        trainer.optimizer.zero_grad()
-        clock.time("backward", loss.backward)
-        clock.time("optimizer", trainer.apply_gradients)
-        clock.time("commit", lambda plan=plan, v=versions: commit(trainer.store, plan.update, v))
-        events += b - a
-    return {name: 1e6 * seconds / events for name, seconds in clock.seconds.items()}
+    return {name: 1e6 * seconds / (events - config.train.chunk) for name, seconds in clock.seconds.items()}
+
+
+def _timed_chunk(trainer: Trainer, chunk: tuple[int, int, int, int], clock: _Clock) -> int:
+    start, stop, first, last = chunk
+    model, store = trainer.model, trainer.store
+    plan = clock.time("plan", lambda: trainer.planner.plan(stop, trainer.queries(start, first, last)))
+    data = clock.time("features", lambda: model.data_features(plan.score))
+    versions = clock.time("recurrence", lambda: run_update(model, trainer.engine, store, plan.update, trainer.stream))
+    losses = clock.time("score and losses", lambda: trainer.losses(plan.score, versions, data))
+    trainer.optimizer.zero_grad()
+    clock.time("backward", losses.total(trainer.config.train.loss).backward)
+    clock.time("optimizer", trainer.apply_gradients)
+    clock.time("commit", lambda: commit(store, plan.update, versions))
+    return stop - start
 
 
 def _floor(model: ModelConfig, split: Split) -> dict[str, float]:

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tsnn.bench.engine import bench_engine
+from tsnn.bench.peers import bench_peers
+from tsnn.bench.scale import EVENTS, NODES, bench_scale
 from tsnn.cli.display import print_json
 from tsnn.config import Config, parse_override
 
@@ -49,3 +51,42 @@ def _print_stages(out: Console, result: dict[str, Any]) -> None:
         table.add_row(name, f"{value:.1f}")
     table.add_row("floor: multiply-adds of the update networks", f"{result['floor']['us_per_event']:.1f}")
     out.print(table)
+
+
+@app.command()
+def scale(
+    events: Annotated[list[int] | None, typer.Option(help="Numbers of events; may be given several times.")] = None,
+    nodes: Annotated[list[int] | None, typer.Option(help="Numbers of nodes; may be given several times.")] = None,
+    set_: Settings = None,
+    json: Json = False,
+) -> None:
+    """Training events/s and memory as a synthetic stream grows in events and in nodes."""
+    result = bench_scale(_config(set_), tuple(events or EVENTS), tuple(nodes or NODES))
+    if json:
+        print_json(result)
+        return
+    table = Table("events", "nodes", "events/s", "chunks MB", "peak MB", title=f"on {result['machine']['cpu']}")
+    for row in result["events"] + result["nodes"]:
+        sizes = (f"{row['num_events']:,}", f"{row['num_nodes']:,}", f"{row['events_per_s']:,.0f}")
+        table.add_row(*sizes, f"{row['chunk_mb']:.0f}", f"{row['peak_mb']:.0f}")
+    Console().print(table)
+
+
+@app.command()
+def peers(
+    data: Annotated[str, typer.Option(help="Address or path of the stream.")] = "dgb:uci",
+    epochs: Annotated[int, typer.Option(help="Epochs that both are trained for.")] = 3,
+    set_: Settings = None,
+    json: Json = False,
+) -> None:
+    """TGN, built from PyTorch Geometric's parts, beside tsnn: events/s and AP in the same run."""
+    result = bench_peers(data, _config(set_), epochs)
+    if json:
+        print_json(result)
+        return
+    title = f"{data}, {epochs} epochs, visibility {result['visibility']}"
+    table = Table("model", "training events/s", "test AP", "test AUC", title=title)
+    for name in ("tsnn", "tgn"):
+        row = result[name]
+        table.add_row(name, f"{row['events_per_s']:,.0f}", f"{row['test_ap']:.2f}", f"{row['test_auc']:.2f}")
+    Console().print(table)

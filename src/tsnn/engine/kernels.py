@@ -243,6 +243,20 @@ def lit(_: Any, pointer: Any, value: Any) -> Any:
 
 
 @intrinsic
+def _prefetch(_: Any, pointer: Any) -> Any:
+    """Ask for a cache line before it is needed."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.bitcast(args[0], byte), word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(pointer), generate
+
+
+@intrinsic
 def _round(_: Any, x: Any) -> Any:
     """Nearest integer, as a float32; one instruction, so loops around it vectorize."""
 
@@ -857,6 +871,13 @@ def relu_adjoint(a: Ptr, g: Ptr, n: int) -> None:
         g[i] = g[i] if a[i] > zero else zero
 
 
+@njit(**_INLINE)
+def prefetch(a: Ptr, n: int, lanes: int) -> None:
+    """Ask for a row."""
+    for i in range(0, n, lanes):
+        _prefetch(at(a, i))
+
+
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x)): by libm in float64, to float precision by a polynomial in float32."""
     return 1.0 / (1.0 + math.exp(-x))
@@ -1267,6 +1288,9 @@ def diffuse(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Fram
             edge = join_edges(a, b, y_u, y_v, r_u, r_v, mixed, d)
             leaf_residual(fr, plan.act_F[j], edge, h, t_h, r, t_j)
             split_sum(a, b, edge, r_u, r_v, d)
+            if l == 0 and j + 1 < star.stop:
+                prefetch(at(fr.N, plan.act_F[j + 1] * fr.k * d), fr.k * d, dims.lanes)
+                prefetch(at(tape.h, plan.act_h[j + 1] * d), d, dims.lanes)
             h_post, t_post = after_round(dims, st, j, l)
             diffusion_step(fr, plan.act_F[j], r, t_j, h, D, step_size(dims, D, a + b), h_post, t_post)
         for s in range(star.leaf - star.first):
@@ -1463,6 +1487,11 @@ def leaves_adjoint(
         pull = join_edges(a, b, y_u, y_v, y_u, y_v, mixed, d)
         back = join_edges(a, b, gr, gr_v, sums, sum_v, at(mixed, 2 * d), d)
         en = Entry(plan.act_F[j], pull.weight, pull.center, step_size(dims, D, a + b), h, t_h, t_r)
+        if l == dims.rounds - 1 and j + 1 < star.stop:
+            ahead = plan.act_F[j + 1]
+            prefetch(at(fr.N, ahead * fr.k * d), fr.k * d, dims.lanes)
+            if ahead >= fg.base:
+                prefetch(at(fg.N, (ahead - fg.base) * fr.k * d), fr.k * d, dims.lanes)
         out, row = g, plan.act_h[j] - fg.base
         if l == 0 and row >= 0:
             grads.live_h[row] = 1

@@ -9,7 +9,7 @@ every visibility (docs/decisions/0001).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -175,7 +175,7 @@ class Trainer:
                 self._save()
                 saved = time.monotonic()
 
-    def train_chunks(self, row: int) -> Iterator[int]:
+    def train_chunks(self, row: int) -> Generator[int, None, None]:
         """Train on chunk after chunk from a row on; yields the number of rows of each once its states are stored."""
         for plan, data in ahead(self._plans(row)):
             self._train_chunk(plan, data)

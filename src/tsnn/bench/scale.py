@@ -1,0 +1,89 @@
+"""Events/s and memory as streams grow: more events on the same nodes, more nodes under the same events.
+
+Each size is measured in a process of its own. The clock runs over the last rows of the stream, when the counters hold
+all the rows before, so that a table that slows down as it fills would show.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from tsnn.bench.machine import machine_card, peak_memory_mb
+from tsnn.config import Config
+from tsnn.data.events import EventStream, NodeIds
+from tsnn.data.split import make_split
+from tsnn.training.trainer import Trainer
+
+EVENTS = (100_000, 1_000_000, 10_000_000)
+NODES = (1_000, 10_000, 100_000, 1_000_000)
+FIXED_NODES, FIXED_EVENTS = 10_000, 1_000_000
+WINDOW = 20_000  # rows under the clock
+
+
+def scale_stream(num_events: int, num_nodes: int, seed: int = 0) -> EventStream:
+    """Popularity falls off as a power law, half of the events repeat an earlier pair: what real logs look like."""
+    rng = np.random.default_rng(seed)
+    rank = (num_nodes * rng.random((2, num_events)) ** 3).astype(np.int64)
+    src, dst = rng.permutation(num_nodes)[rank]
+    repeat = np.flatnonzero(rng.random(num_events) < 0.5)[1:]
+    earlier = (repeat * rng.random(len(repeat))).astype(np.int64)
+    src[repeat], dst[repeat] = src[earlier], dst[earlier]
+    t = np.cumsum(rng.exponential(1.0, num_events))
+    return EventStream(src, dst, t, NodeIds(np.arange(num_nodes)), name=f"scale-{num_events}-{num_nodes}")
+
+
+def bench_scale(config: Config, events: tuple[int, ...] = EVENTS, nodes: tuple[int, ...] = NODES) -> dict[str, Any]:
+    """One row per size, each measured in a fresh process."""
+    by_events = [_measure_apart(n, FIXED_NODES, config) for n in events]
+    by_nodes = [_measure_apart(FIXED_EVENTS, n, config) for n in nodes]
+    return {
+        "machine": machine_card(),
+        "config": config.model_dump(),
+        "window": WINDOW,
+        "events": by_events,
+        "nodes": by_nodes,
+        "slowest_over_fastest": {
+            name: min(row["events_per_s"] for row in rows) / max(row["events_per_s"] for row in rows)
+            for name, rows in (("events", by_events), ("nodes", by_nodes))
+        },
+    }
+
+
+def _measure_apart(num_events: int, num_nodes: int, config: Config) -> dict[str, Any]:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        row: dict[str, Any] = json.loads(pool.apply(measure, (num_events, num_nodes, config.to_toml())))
+        return row
+
+
+def measure(num_events: int, num_nodes: int, settings: str) -> str:
+    """Training events/s over the last rows of a stream, and the memory that it took, as JSON."""
+    torch.set_num_threads(1)
+    config = Config.parse(settings)
+    stream = scale_stream(num_events, num_nodes)
+    data_mb = peak_memory_mb()
+    trainer = Trainer(config, make_split(stream, num_events, num_events), lambda model: 0.0)
+    chunk = config.train.chunk
+    start = max(num_events - WINDOW, 0) // chunk * chunk
+    trainer.planner.advance(start)
+    before_mb = peak_memory_mb()
+    plans = trainer.train_chunks(start)
+    next(plans)
+    began, done = time.perf_counter(), 0
+    for rows in plans:
+        done += rows
+    rate = done / (time.perf_counter() - began)
+    row = {
+        "num_events": num_events,
+        "num_nodes": num_nodes,
+        "events_per_s": rate,
+        "data_mb": data_mb,
+        "chunk_mb": peak_memory_mb() - before_mb,
+        "peak_mb": peak_memory_mb(),
+    }
+    return json.dumps(row)
