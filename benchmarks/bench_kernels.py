@@ -21,6 +21,7 @@ from tsnn.engine import fused, kernels
 from tsnn.plan.chunk import UpdatePlan
 
 CONTEXT = 24
+PEAK = 115.0  # GFLOP/s of one core in float32, as the blocks of `layer` reach it on data in the first-level cache
 SIZES = [(64, 2, 100, 1, 10), (64, 2, 100, 1, 30), (128, 4, 128, 2, 30), (256, 4, 256, 2, 30)]  # d, k, w, K, neighbors
 
 
@@ -93,7 +94,10 @@ def measure(size: tuple[int, ...], n: int, repeats: int) -> list[float]:
     parameters = fused.Parameters.of(updater)
     dims, arrays = fused._dims(plan, cfg, 0.01, torch.float32), fused._plan_arrays(plan)
     rows = context.reshape(2 * n, -1)
-    forward_weights, backward_weights = fused._forward_weights(dims, parameters), fused._backward_weights(dims, parameters)
+    forward_weights, backward_weights = (
+        fused._forward_weights(dims, parameters),
+        fused._backward_weights(dims, parameters),
+    )
     upstream = (torch.randn(n0 + len(plan.act_h), d), torch.randn(n0 + 2 * n, k, d), torch.ones(n), torch.ones(n))
 
     def tape() -> kernels.Tape:
@@ -133,14 +137,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print("us/event: kernels alone | node = with packing, buffers and the products per chunk | floor at 115 GFLOP/s")
-    print(f"{'d k w K nbr':>18} {'active':>6} {'forward':>8} {'backward':>8} {'weights':>8} {'node fwd':>8} {'node bwd':>8}"
-          f" {'floor':>7} {'GF/s fwd':>8}")  # fmt: skip
+    print(f"us/event: kernels alone | node: with packing, buffers and products per chunk | floor at {PEAK:.0f} GFLOP/s")
+    names = ("active", "forward", "backward", "weights", "node fwd", "node bwd", "floor", "GF/s fwd")
+    print(f"{'d k w K nbr':>18} " + " ".join(f"{name:>8}" for name in names))
     for size in SIZES:
-        fwd, bwd, wgt, node, node_back, dense, diffusion, active = measure(size, options.events, options.repeats)
+        *times, dense, diffusion, active = measure(size, options.events, options.repeats)
         flops = dense + diffusion
-        print(f"{' '.join(map(str, size)):>18} {active:6.1f} {fwd:8.1f} {bwd:8.1f} {wgt:8.1f} {node:8.1f} {node_back:8.1f}"
-              f" {flops / 115e3:7.1f} {flops / fwd / 1e3:8.1f}")  # fmt: skip
+        figures = (active, *times, flops / PEAK / 1e3, flops / times[0] / 1e3)
+        print(f"{' '.join(map(str, size)):>18} " + " ".join(f"{figure:8.1f}" for figure in figures))
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
+from numba import njit
 from torch import Tensor, nn
 
 from tsnn.config import ModelConfig
-from tsnn.engine import fused
+from tsnn.engine import fused, kernels
 from tsnn.engine.fused import fused_geometry, fused_update
 from tsnn.plan.chunk import UpdatePlan
 
@@ -115,7 +116,9 @@ def mlp(first: nn.Linear, second: nn.Linear, x: Tensor) -> Tensor:
     return second(torch.relu(first(x)))
 
 
-def diffuse(h: list[Tensor], F: list[Tensor], ms: np.ndarray, md: np.ndarray, ends: int, D: Tensor, cfg, eta) -> list[Tensor]:
+def diffuse(
+    h: list[Tensor], F: list[Tensor], ms: np.ndarray, md: np.ndarray, ends: int, D: Tensor, cfg, eta
+) -> list[Tensor]:
     """Dense: an explicit weight matrix, every ordered pair."""
     m = len(h)
     weight, degree = np.zeros((m, m)), np.zeros(m)
@@ -128,8 +131,8 @@ def diffuse(h: list[Tensor], F: list[Tensor], ms: np.ndarray, md: np.ndarray, en
                 weight[j, center] += mult
     degree = np.maximum(degree + weight.sum(1), 1)
     for _ in range(cfg.diffusion_steps):
-        lap = [sum((weight[a, b] * (h[a] - transported(F[a], F[b], h[b], cfg)) for b in range(m) if weight[a, b]), 0 * h[a])
-               for a in range(m)]  # fmt: skip
+        pulls = [[weight[a, b] * (h[a] - transported(F[a], F[b], h[b], cfg)) for b in range(m)] for a in range(m)]
+        lap = [sum(pull) for pull in pulls]
         h = [h[a] - eta / degree[a] * D * lap[a] for a in range(m)]
     return h
 
@@ -144,12 +147,20 @@ def plain_update(updater, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Ten
         other = [ends - 1, 0]
         step = [torch.zeros_like(Fp[0])] * ends
         if cfg.frame_update:
-            inputs = [torch.cat([hp[s], transported(Fp[s], Fp[other[s]], hp[other[s]], cfg), context[e, s]]) for s in range(ends)]
+            inputs = [
+                torch.cat([hp[s], transported(Fp[s], Fp[other[s]], hp[other[s]], cfg), context[e, s]])
+                for s in range(ends)
+            ]
             step = [mlp(updater.frame_in, updater.frame_out, x).view_as(Fp[0]) for x in inputs]
         Fn = [f + df for f, df in zip(Fp, step, strict=True)]
         hb = [transported(Fn[s], Fp[s], hp[s], cfg) if cfg.carry_over else hp[s] for s in range(ends)]
-        inputs = [torch.cat([hb[s], transported(Fn[s], Fn[other[s]], hb[other[s]], cfg), context[e, s]]) for s in range(ends)]
-        hn = [updater.gru(mlp(updater.msg_in, updater.msg_out, x)[None], b[None])[0] for x, b in zip(inputs, hb, strict=True)]
+        inputs = [
+            torch.cat([hb[s], transported(Fn[s], Fn[other[s]], hb[other[s]], cfg), context[e, s]]) for s in range(ends)
+        ]
+        hn = [
+            updater.gru(mlp(updater.msg_in, updater.msg_out, x)[None], b[None])[0]
+            for x, b in zip(inputs, hb, strict=True)
+        ]
         F += [Fn[0], Fn[-1]]
         rows = range(plan.act_ptr[e], plan.act_ptr[e + 1])
         active = [*hn, *(h[plan.act_h[j]] for j in rows[ends:])]
@@ -201,7 +212,11 @@ def assert_close(name: str, ours: Tensor | None, theirs: Tensor | None, toleranc
 
 def run_update(function, case, cfg, eta, initial_grad: bool):
     plan, updater, context, h0, F0 = case
-    leaves = [context.clone().requires_grad_(), h0.clone().requires_grad_(initial_grad), F0.clone().requires_grad_(initial_grad)]
+    leaves = [
+        context.clone().requires_grad_(),
+        h0.clone().requires_grad_(initial_grad),
+        F0.clone().requires_grad_(initial_grad),
+    ]
     updater.zero_grad()
     logs = function(updater, plan, *leaves, cfg, eta)
     generator = torch.Generator().manual_seed(7)
@@ -212,7 +227,14 @@ def run_update(function, case, cfg, eta, initial_grad: bool):
     return values | {f"d {name}": g for name, g in grads.items()}
 
 
-def check_update(cfg: ModelConfig, dtype: torch.dtype, seed: int = 0, initial_grad: bool = True, eta: float = 0.3, **plan_options: int):
+def check_update(
+    cfg: ModelConfig,
+    dtype: torch.dtype,
+    seed: int = 0,
+    initial_grad: bool = True,
+    eta: float = 0.3,
+    **plan_options: int,
+):
     case = make_case(cfg, dtype, seed, **plan_options)
     theirs = run_update(plain_update, case, cfg, eta, initial_grad)
     ours = run_update(fused_update, case, cfg, eta, initial_grad)
@@ -307,13 +329,41 @@ def test_evaluation_needs_no_graph() -> None:
     assert torch.equal(logs[0][: len(h0)], h0)
 
 
+@njit
+def apply_gates(x, sigmoid, tanh):
+    for i in range(len(x)):
+        sigmoid[i] = kernels.sigmoid(x[i])
+        tanh[i] = kernels.tanh(x[i])
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 4e-7), (np.float64, 1e-14)])
+def test_gates_to_the_precision_of_their_type(dtype: type, tolerance: float) -> None:
+    x = np.concatenate([np.linspace(-30, 30, 40_001), np.geomspace(1e-6, 1, 1000), [-500.0, 500.0]]).astype(dtype)
+    sigmoid, tanh = np.empty_like(x), np.empty_like(x)
+    apply_gates(x, sigmoid, tanh)
+    wide = torch.from_numpy(x.astype(np.float64))
+    np.testing.assert_allclose(sigmoid, wide.sigmoid(), rtol=tolerance, atol=tolerance * 1e-20 + 1e-37)
+    np.testing.assert_allclose(tanh, wide.tanh(), rtol=tolerance)
+
+
+def test_a_nan_is_not_hidden() -> None:
+    cfg = config()
+    plan, updater, context, h0, F0 = make_case(cfg, torch.float32)
+    context[0] = torch.nan
+    h, *_ = fused_update(updater, plan, context, h0, F0, cfg, 0.3)
+    assert h[len(h0)].isnan().all()
+
+
 # --- geometry -------------------------------------------------------------------------------------------------------
 
 
 def make_reads(rng: np.random.Generator, num_queries: int, most: int, rows: int, frame_of: np.ndarray):
     sizes = rng.integers(1, most + 1, num_queries)
     cand_ptr = np.concatenate([[0], np.cumsum(sizes)])
-    src_h, cand_h = rng.integers(rows, size=num_queries).astype(np.int32), rng.integers(rows, size=sizes.sum()).astype(np.int32)
+    src_h, cand_h = (
+        rng.integers(rows, size=num_queries).astype(np.int32),
+        rng.integers(rows, size=sizes.sum()).astype(np.int32),
+    )
     mask = rng.random(len(cand_h)) < 0.5
     return src_h, frame_of[src_h], cand_ptr, cand_h, frame_of[cand_h], mask
 
@@ -346,7 +396,14 @@ def test_geometry_tells_apart_one_stalk_under_two_frames() -> None:
     torch.manual_seed(0)
     h, F = torch.randn(5, 6, dtype=torch.float64), torch.randn(4, 1, 6, dtype=torch.float64)
     src_h, _, cand_ptr, cand_h, _, mask = make_reads(rng, 8, 4, 5, np.zeros(5, np.int32))
-    reads = src_h, rng.integers(4, size=8).astype(np.int32), cand_ptr, cand_h, rng.integers(4, size=len(cand_h)).astype(np.int32), mask
+    reads = (
+        src_h,
+        rng.integers(4, size=8).astype(np.int32),
+        cand_ptr,
+        cand_h,
+        rng.integers(4, size=len(cand_h)).astype(np.int32),
+        mask,
+    )
     ours, theirs = (run_geometry(f, h, F, None, reads, cfg) for f in (fused_geometry, plain_geometry))
     for x, y in zip(ours[:3], theirs[:3], strict=True):
         assert_close("geometry", x, y, 1e-9)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tsnn.data.events import EventStream
 from tsnn.engine import reference
+from tsnn.engine.frozen import frozen_update
 from tsnn.engine.fused import fused_geometry, fused_update
 from tsnn.memory.store import StateStore
 from tsnn.memory.versions import Versions
@@ -74,10 +75,11 @@ class FusedEngine(ReferenceEngine):
     """Compiled kernels on the host."""
 
     def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
-        """See `tsnn.engine.fused`."""
+        """See `tsnn.engine.fused`; without gradients, `tsnn.engine.frozen`."""
         config = model.config.model
         eta = float(capped_step(config.step_size, model.updater.gain()))
-        log = fused_update(model.updater, plan, context.cpu(), h0, F0, config, eta)
+        run = fused_update if torch.is_grad_enabled() else frozen_update
+        log = run(model.updater, plan, context.cpu(), h0, F0, config, eta)
         return Versions(*(part.to(context.device) for part in log))
 
     def compare(

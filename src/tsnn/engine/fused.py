@@ -59,7 +59,7 @@ class Parameters(NamedTuple):
         gru = updater.gru
         linear = (updater.frame_in, updater.frame_out, updater.msg_in, updater.msg_out)
         pairs = [tensor for layer in linear for tensor in (layer.weight, layer.bias)]
-        return cls(*pairs, gru.weight_ih, gru.bias_ih, gru.weight_hh, gru.bias_hh, updater.theta)
+        return cls._make((*pairs, gru.weight_ih, gru.bias_ih, gru.weight_hh, gru.bias_hh, updater.theta))
 
 
 def fused_update(
@@ -68,9 +68,11 @@ def fused_update(
     """Run the recurrence of a chunk (alg:tsnn, steps 3 to 6).
 
     context (n, 2, C), h0 (n0, d), F0 (n0, k, d) -> stalk log, frame log, and per event the disagreement of its
-    endpoints after diffusion and the squared length of its frame steps. eta is the capped step size (D-11).
+    endpoints after diffusion and the squared length of its frame steps. eta is the capped step size (D-11). All of it
+    runs on the host; weights that live elsewhere come over first.
     """
-    return FusedUpdate.apply(plan, cfg, float(eta), context, h0, F0, *Parameters.of(updater))  # type: ignore[no-any-return]
+    weights = [weight.cpu() for weight in Parameters.of(updater)]
+    return FusedUpdate.apply(plan, cfg, float(eta), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class FusedUpdate(torch.autograd.Function):
@@ -78,7 +80,14 @@ class FusedUpdate(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, plan: UpdatePlan, cfg: ModelConfig, eta: float, context: Tensor, h0: Tensor, F0: Tensor, *weights: Tensor
+        ctx: Any,
+        plan: UpdatePlan,
+        cfg: ModelConfig,
+        eta: float,
+        context: Tensor,
+        h0: Tensor,
+        F0: Tensor,
+        *weights: Tensor,
     ) -> Logs:
         """The logs of a chunk."""
         p = Parameters(*weights)
@@ -92,7 +101,7 @@ class FusedUpdate(torch.autograd.Function):
         return h, F, energy, smooth
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         """Gradients of context, h0, F0 and every weight."""
         dims, tape = ctx.dims, ctx.tape
@@ -117,7 +126,7 @@ def fused_geometry(
     q = U(F_u + bias) h_u and g = U(F_c) h_c. Where the mask is False no gradient reaches the candidate's state.
     """
     reads = (src_h, src_F, cand_ptr, cand_h, cand_F, cand_grad_mask)
-    return FusedGeometry.apply(reads, cfg, h_log, F_log, frame_bias_rows)  # type: ignore[no-any-return]
+    return FusedGeometry.apply(reads, cfg, h_log, F_log, frame_bias_rows)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class FusedGeometry(torch.autograd.Function):
@@ -139,14 +148,15 @@ class FusedGeometry(torch.autograd.Function):
         return torch.from_numpy(out)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, up: Tensor) -> Any:
         """Gradients of both logs and of the bias rows."""
         h, F_shape, bias_shape, cand_ptr, slots, kr, lifted, mask = ctx.state
         dtype, used, d, size = up.dtype, len(lifted.norm2), h.shape[1], F_shape[1] * F_shape[2]
         grads = kernels.GeometryGrads(
-            up=_array(up), mask=mask, y=_zeros(dtype, used, d), norm2=_zeros(dtype, used), touched=np.zeros(used, np.uint8),
-            h=_zeros(dtype, *h.shape), F=_zeros(dtype, *F_shape), bias=_zeros(dtype, *bias_shape),
+            up=_array(up), mask=mask, y=_zeros(dtype, used, d), norm2=_zeros(dtype, used),
+            touched=np.zeros(used, np.uint8), h=_zeros(dtype, *h.shape), F=_zeros(dtype, *F_shape),
+            bias=_zeros(dtype, *bias_shape),
             scratch=_empty(dtype, kr + d + 2 * size + kr * kr),
         )  # fmt: skip
         kernels.geometry_adjoint(h, size, cand_ptr, slots, kr, lifted, grads)
@@ -154,33 +164,28 @@ class FusedGeometry(torch.autograd.Function):
         return None, None, torch.from_numpy(grads.h), torch.from_numpy(grads.F), g_bias
 
 
-# Buffers. A chunk's logs and tapes are tens of megabytes; fresh pages for them would cost more than the kernels, so blocks
-# go back to a pool when their last array dies. Output tensors are made from arrays (`torch.from_numpy`), never arrays from
-# outputs, so that a tape does not keep its own graph alive.
+# Buffers. A chunk's logs and tapes are tens of megabytes; fresh pages for them would cost as much as the kernels, so a
+# block goes back to a pool when its array dies. Output tensors are made from arrays (`torch.from_numpy`), never arrays
+# from outputs, so that a tape does not keep its own graph alive.
 
 _INDEX_TYPES = (np.int32, np.int32, np.int64, np.int32, np.int32)
 _ALIGN = 64  # bytes of a cache line and of the widest vector
 _POOLED = 1 << 18  # smaller arrays are left to the allocator
-_MOST_FREE = 24
-_free: list[NDArray[np.uint8]] = []
+_MOST_FREE = 64
+_free: dict[int, NDArray[np.uint8]] = {}
 
 
 def _take_block(size: int) -> NDArray[np.uint8]:
     """A free block of at least `size` bytes (at most four times as many), or a new one."""
-    fitting = [block for block in _free if size <= block.size <= 4 * size]
-    if not fitting:
-        return np.empty(size + size // 8, np.uint8)
-    block = min(fitting, key=lambda b: b.size)
-    for i, candidate in enumerate(_free):
-        if candidate is block:
-            del _free[i]
-            break
-    return block
+    fitting = [(block.size, key) for key, block in list(_free.items()) if size <= block.size <= 4 * size]
+    taken = _free.pop(min(fitting)[1], None) if fitting else None  # None: another thread was faster
+    return np.empty(size + size // 8, np.uint8) if taken is None else taken
 
 
 def _give_block(block: NDArray[np.uint8]) -> None:
-    _free.append(block)
-    del _free[:-_MOST_FREE]
+    _free[id(block)] = block
+    if len(_free) > _MOST_FREE:
+        _free.pop(next(iter(list(_free))), None)
 
 
 def _empty(dtype: torch.dtype, *shape: int) -> NDArray[Any]:
@@ -228,7 +233,10 @@ def _dims(plan: UpdatePlan, cfg: ModelConfig, eta: float, dtype: torch.dtype) ->
 
 def _plan_arrays(plan: UpdatePlan) -> kernels.PlanArrays:
     return kernels.PlanArrays(
-        **{name: _plain(getattr(plan, name), np.int32) for name in ("src_h", "dst_h", "src_F", "dst_F", "act_h", "act_F")},
+        **{
+            name: _plain(getattr(plan, name), np.int32)
+            for name in ("src_h", "dst_h", "src_F", "dst_F", "act_h", "act_F")
+        },
         is_loop=_plain(plan.is_loop, np.uint8),
         act_ptr=_plain(plan.act_ptr, np.int64),
         mult_src=_plain(plan.mult_src, np.float32),
@@ -273,7 +281,7 @@ def _tape(dims: kernels.Dims, plan: UpdatePlan, rows: Tensor, h0: Tensor, F0: Te
 
 
 def _context_share(dims: kernels.Dims, weight: Tensor, bias: Tensor, rows: Tensor) -> NDArray[Any]:
-    """bias + W_context context for every endpoint row, padded to whole vectors: the first layer before its state part."""
+    """bias + W_context context for every endpoint row, padded: a first layer without its state part."""
     pad = dims.wp - dims.w
     columns = nn.functional.pad(weight.detach()[:, 2 * dims.d :], (0, 0, 0, pad))
     return torch.addmm(nn.functional.pad(bias.detach(), (0, pad)), rows, columns.t()).numpy()

@@ -34,14 +34,19 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numba.core.cgutils
+import numba.core.types
+import numba.extending
 import numpy as np
-from llvmlite import binding, ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from llvmlite import binding, ir  # type: ignore[import-untyped]
+from numba import njit
 
 Ptr = Any  # a typed pointer inside the kernels
 Array = Any
+types: Any = numba.core.types
+cgutils: Any = numba.core.cgutils
+intrinsic: Any = numba.extending.intrinsic
+overload: Any = numba.extending.overload
 
 _WIDE = bool(binding.get_host_cpu_features().get("avx512f", False))
 VECTOR_BYTES = 64 if _WIDE else 32
@@ -216,7 +221,9 @@ def pointers(_: Any, arrays: Any) -> Any:
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         fields = [builder.extract_value(args[0], i) for i in range(len(kinds))]
-        data = [context.make_array(kind)(context, builder, field).data for kind, field in zip(arrays, fields, strict=True)]
+        data = [
+            context.make_array(kind)(context, builder, field).data for kind, field in zip(arrays, fields, strict=True)
+        ]
         return context.make_tuple(builder, sig.return_type, data)
 
     return result(arrays), generate
@@ -320,7 +327,9 @@ def _vector_block(rows: int, vectors: int) -> Any:
         j = builder.phi(word)
         total = {c: builder.phi(vec) for c in cells}
         first = builder.mul(j, const(vectors * lanes))
-        weight = [builder.load(vector_at(panel, builder.add(first, const(v * lanes))), align=size) for v in range(vectors)]
+        weight = [
+            builder.load(vector_at(panel, builder.add(first, const(v * lanes))), align=size) for v in range(vectors)
+        ]
         value = [broadcast(builder.load(builder.gep(x_row[r], [j]))) for r in range(rows)]
         result = {c: builder.call(fma, [weight[c[1]], value[c[0]], total[c]]) for c in cells}
         following = builder.add(j, const(1))
@@ -390,9 +399,9 @@ def pack(W: Array, stride_x: int, stride_c: int, nx: int, nc: int, shift: int, l
 # Passes over rows with the reflectors at hand, generated
 # ----------------------------------------------------------------------------------------------------------------
 #
-# Most of the work outside the dense layers reads the k reflectors of a frame once or twice along with a few rows. Each
-# such pass is written below as a small function of a `_Sweep`, which emits it a vector at a time: the projections stay in
-# registers, and no check is spent on whether rows overlap (they may only be identical).
+# Most of the work outside the dense layers reads the k reflectors of a frame along with a few rows. Each such pass is
+# written below as a small function of a `_Sweep`, which emits it a vector at a time: the projections stay in registers,
+# and no check is spent on whether rows overlap (they may only be identical).
 
 _UNROLLED = (0, 2, 3, 4)  # numbers of reflectors with code of their own; others share a loop
 _FLAGS = ("contract", "reassoc", "nsz")
@@ -421,6 +430,8 @@ class _Sweep:
         self.builder, self.real, self.N, self.k, self.d, self.unroll = builder, real, N, k, d, unroll
         self.index = ir.IntType(64)
         self.target: Any = None
+        self.totals: list[_Vector] = []
+        self.loaded: list[_Vector] | None = None
         self.sums = [ir.Constant(real, 0.0)] * (unroll or 0)
 
     # what a pass may use
@@ -454,7 +465,10 @@ class _Sweep:
         """sum_i coef_i N_i."""
         if self.unroll is not None:
             return sum((c * N_i for c, N_i in zip(coef, self._reflectors(), strict=True)), self.zero())
-        return self._each(lambda i, total: total + self._coefficient(coef, i) * self._reflector(i), self.zero())
+        total: _Vector = self._each(
+            lambda i, total: total + self._coefficient(coef, i) * self._reflector(i), self.zero()
+        )
+        return total
 
     def project(self, x: _Vector) -> None:
         """Add x to the projections 2 <N_i, x> that go to the pass's target."""
@@ -557,7 +571,10 @@ class _Sweep:
         self.totals, self.loaded = [_Vector(b, phi) for phi in phis], None
         body()
         following = b.add(self.c, self._const(lanes))
-        for phi, initial, later in [(self.c, start, following), *zip(phis, [zero] * len(phis), self.totals, strict=True)]:
+        for phi, initial, later in [
+            (self.c, start, following),
+            *zip(phis, [zero] * len(phis), self.totals, strict=True),
+        ]:
             phi.add_incoming(initial, before)
             phi.add_incoming(getattr(later, "value", later), b.block)
         b.branch(head)
@@ -629,11 +646,12 @@ def _generate(prepare: Any, after: Any = None, target: int | None = None) -> Any
         N, k, d, matrix, *rest = args
         real = context.get_value_type(sig.args[0].dtype)
         end = builder.append_basic_block("pass.end")
-        blocks = {count: builder.append_basic_block(f"pass.{count}") for count in (*_UNROLLED, None)}
-        switch = builder.switch(k, blocks[None])
-        for count in _UNROLLED:
-            switch.add_case(ir.Constant(ir.IntType(64), count), blocks[count])
-        for count, block in blocks.items():
+        counts: tuple[int | None, ...] = (*_UNROLLED, None)
+        blocks = [builder.append_basic_block(f"pass.{count}") for count in counts]
+        switch = builder.switch(k, blocks[-1])
+        for unrolled, block in zip(_UNROLLED, blocks, strict=False):
+            switch.add_case(ir.Constant(ir.IntType(64), unrolled), block)
+        for count, block in zip(counts, blocks, strict=True):
             builder.position_at_end(block)
             sweep = _Sweep(builder, real, N, k, d, count)
             sweep.emit(lambda v: prepare(v, *rest), None if target is None else args[target])
@@ -734,9 +752,7 @@ def _frame_adjoint_pass(v: _Sweep, t: Any, dz: Any, s: Any, x: Any) -> Any:
     return lambda: v.subtract_rows(v.N, [(coef_t, v.load(dz)), (coef_s, v.load(x))])
 
 
-def _entry_frame_adjoint_pass(
-    v: _Sweep, r: Any, t_r: Any, gq: Any, t_q: Any, h: Any, t_h: Any, gy: Any, s: Any
-) -> Any:
+def _entry_frame_adjoint_pass(v: _Sweep, r: Any, t_r: Any, gq: Any, t_q: Any, h: Any, t_h: Any, gy: Any, s: Any) -> Any:
     coef_r, coef_q, coef_h, coef_s = (v.coefficients(t) for t in (t_r, t_q, t_h, s))
 
     def body() -> None:
@@ -860,7 +876,7 @@ def relu(a: Ptr, n: int) -> None:
     """a = max(a, 0)."""
     zero = lit(a, 0.0)
     for i in range(n):
-        a[i] = max(a[i], zero)
+        a[i] = zero if a[i] < zero else a[i]  # keeps a NaN, as `max` would not
 
 
 @njit(**_INLINE)
@@ -903,14 +919,23 @@ _LOG2E, _LN2_HI, _LN2_LO = _f(1.44269504088896341), _f(0.693359375), _f(-2.12194
 _E0, _E1, _E2 = _f(1.9875691500e-4), _f(1.3981999507e-3), _f(8.3334519073e-3)
 _E3, _E4, _E5 = _f(4.1665795894e-2), _f(1.6666665459e-1), _f(5.0000001201e-1)
 _EXP_CAP, _ONE = _f(87.0), _f(1.0)
-_A1, _A3, _A5, _A7 = _f(4.89352455891786e-03), _f(6.37261928875436e-04), _f(1.48572235717979e-05), _f(5.12229709037114e-08)
-_A9, _A11, _A13 = _f(-8.60467152213735e-11), _f(2.00018790482477e-13), _f(-2.76076847742355e-16)
-_B0, _B2, _B4, _B6 = _f(4.89352518554385e-03), _f(2.26843463243900e-03), _f(1.18534705686654e-04), _f(1.19825839466702e-06)
+_A1, _A3, _A5 = _f(4.89352455891786e-03), _f(6.37261928875436e-04), _f(1.48572235717979e-05)
+_A7, _A9 = _f(5.12229709037114e-08), _f(-8.60467152213735e-11)
+_A11, _A13 = _f(2.00018790482477e-13), _f(-2.76076847742355e-16)
+_B0, _B2 = _f(4.89352518554385e-03), _f(2.26843463243900e-03)
+_B4, _B6 = _f(1.18534705686654e-04), _f(1.19825839466702e-06)
 _TANH_CAP = _f(9.0)
 
 
+@njit(**_INLINE)
+def _clamp(x: Any, cap: Any) -> Any:
+    """x within -cap .. cap; a NaN stays."""
+    v = cap if x > cap else x
+    return -cap if v < -cap else v
+
+
 def _sigmoid32(x: Any) -> Any:
-    v = min(max(-x, -_EXP_CAP), _EXP_CAP)
+    v = _clamp(-x, _EXP_CAP)
     n = _round(v * _LOG2E)
     r = v - n * _LN2_HI - n * _LN2_LO
     p = ((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5
@@ -918,7 +943,7 @@ def _sigmoid32(x: Any) -> Any:
 
 
 def _tanh32(x: Any) -> Any:
-    v = min(max(x, -_TANH_CAP), _TANH_CAP)
+    v = _clamp(x, _TANH_CAP)
     s = v * v
     p = (((((_A13 * s + _A11) * s + _A9) * s + _A7) * s + _A5) * s + _A3) * s + _A1
     q = ((_B6 * s + _B4) * s + _B2) * s + _B0
@@ -1052,9 +1077,7 @@ def transport_pair(fr: Frames, frame_u: int, frame_v: int, loop: bool, x: Ptr, y
 
 
 @njit(**_INNER)
-def perceptron(
-    dims: Dims, W_in: Ptr, W_out: Ptr, bias: Ptr, x: Ptr, hid: Ptr, out: Ptr, width: int
-) -> None:
+def perceptron(dims: Dims, W_in: Ptr, W_out: Ptr, bias: Ptr, x: Ptr, hid: Ptr, out: Ptr, width: int) -> None:
     """out = W_out relu(hid + W_in x) + bias for two rows; hid comes in holding the context's share."""
     layer(W_in, 2 * dims.d, dims.wp, x, 2 * dims.d, hid, dims.wp, dims.lanes)
     relu(hid, 2 * dims.wp)
@@ -1181,7 +1204,8 @@ def read_star(plan: PlanArrays, e: int, like: Ptr) -> Star:
     if plan.is_loop[e] == 0:
         self_v = lit(like, plan.mult_dst[first + 1])
         uv = lit(like, plan.mult_src[first + 1]) + lit(like, plan.mult_dst[first])
-    return Star(first, leaf - first - 1, leaf, stop, sum_u + uv, sum_v + uv, uv, sum_u + uv + self_u, sum_v + uv + self_v)
+    total_u, total_v = sum_u + uv, sum_v + uv
+    return Star(first, leaf - first - 1, leaf, stop, total_u, total_v, uv, total_u + self_u, total_v + self_v)
 
 
 class Stages(NamedTuple):
@@ -1203,11 +1227,11 @@ def read_stages(tape: Tape, num_entries: int) -> Stages:
 
 
 @njit(**_INNER)
-def before_round(dims: Dims, plan: PlanArrays, st: Stages, star: Star, e: int, j: int, l: int) -> Any:
-    """Stalk of entry j before round l, and the coefficients that lift it."""
+def before_round(dims: Dims, plan: PlanArrays, st: Stages, star: Star, e: int, j: int, ell: int) -> Any:
+    """Stalk of entry j before round ell, and the coefficients that lift it."""
     d, k = dims.d, dims.kr
-    if l > 0:
-        row = (l - 1) * st.num_entries + j
+    if ell > 0:
+        row = (ell - 1) * st.num_entries + j
         return at(st.mid_h, row * d), at(st.mid_t, row * k)
     if j < star.leaf:
         row = 2 * e + j - star.first
@@ -1217,12 +1241,12 @@ def before_round(dims: Dims, plan: PlanArrays, st: Stages, star: Star, e: int, j
 
 
 @njit(**_INNER)
-def after_round(dims: Dims, st: Stages, j: int, l: int) -> Any:
-    """The same after round l; the last round writes the logs."""
+def after_round(dims: Dims, st: Stages, j: int, ell: int) -> Any:
+    """The same after round ell; the last round writes the logs."""
     d, k = dims.d, dims.kr
-    if l == dims.rounds - 1:
+    if ell == dims.rounds - 1:
         return at(st.h, (dims.n0 + j) * d), at(st.t_h, (dims.n0 + j) * k)
-    row = l * st.num_entries + j
+    row = ell * st.num_entries + j
     return at(st.mid_h, row * d), at(st.mid_t, row * k)
 
 
@@ -1257,7 +1281,7 @@ def split_sum(a: Any, b: Any, edge: Edge, sum_u: Ptr, sum_v: Ptr, d: int) -> Non
 
 @njit(**_INNER)
 def leaf_residual(fr: Frames, row: int, edge: Edge, h: Ptr, t_h: Ptr, r: Ptr, t_r: Ptr) -> None:
-    """r = weight (y - center): a leaf's sum in eq:diffusion_local, its coefficients for U^T, and its pull on the center."""
+    """r = weight (y - center), a leaf's sum in eq:diffusion_local; its coefficients for U^T, its pull on the center."""
     N, G = at(fr.N, row * fr.k * fr.d), at(fr.G, row * fr.k * fr.k)
     _residual(N, fr.k, fr.d, G, edge.weight, h, t_h, edge.center, r, edge.total, t_r)
 
@@ -1275,29 +1299,31 @@ def diffuse(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, fr: Fram
     d, D, st = dims.d, weights.D, read_stages(tape, plan.act_ptr[dims.n])
     star = read_star(plan, e, D)
     r, mixed = tape.scratch, at(tape.scratch, d)
-    for l in range(dims.rounds):
-        t_r = at(tape.t_round, l * st.num_entries * dims.kr)
-        y_u, r_u = at(tape.y_ends, 2 * (l * dims.n + e) * d), at(tape.r_ends, 2 * (l * dims.n + e) * d)
+    for ell in range(dims.rounds):
+        t_r = at(tape.t_round, ell * st.num_entries * dims.kr)
+        y_u, r_u = at(tape.y_ends, 2 * (ell * dims.n + e) * d), at(tape.r_ends, 2 * (ell * dims.n + e) * d)
         y_v, r_v = at(y_u, star.other * d), at(r_u, d)
         for i in range(d):
             r_u[i] = star.total_u * y_u[i] - star.uv * y_v[i]
             r_v[i] = star.total_v * y_v[i] - star.uv * y_u[i]
         for j in range(star.leaf, star.stop):
             a, b, t_j = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j]), at(t_r, j * dims.kr)
-            h, t_h = before_round(dims, plan, st, star, e, j, l)
+            h, t_h = before_round(dims, plan, st, star, e, j, ell)
             edge = join_edges(a, b, y_u, y_v, r_u, r_v, mixed, d)
             leaf_residual(fr, plan.act_F[j], edge, h, t_h, r, t_j)
             split_sum(a, b, edge, r_u, r_v, d)
-            if l == 0 and j + 1 < star.stop:
+            if ell == 0 and j + 1 < star.stop:
                 prefetch(at(fr.N, plan.act_F[j + 1] * fr.k * d), fr.k * d, dims.lanes)
                 prefetch(at(tape.h, plan.act_h[j + 1] * d), d, dims.lanes)
-            h_post, t_post = after_round(dims, st, j, l)
+                prefetch(at(tape.t_h, plan.act_h[j + 1] * fr.k), 1, dims.lanes)
+            h_post, t_post = after_round(dims, st, j, ell)
             diffusion_step(fr, plan.act_F[j], r, t_j, h, D, step_size(dims, D, a + b), h_post, t_post)
         for s in range(star.leaf - star.first):
             j, post = star.first + s, dims.n0 + 2 * e + s
-            t_j, r_s, y_post = at(t_r, j * dims.kr), at(r_u, s * d), at(tape.y_ends, (2 * ((l + 1) * dims.n + e) + s) * d)
-            h, _ = before_round(dims, plan, st, star, e, j, l)
-            h_post, t_post = after_round(dims, st, j, l)
+            t_j, r_s = at(t_r, j * dims.kr), at(r_u, s * d)
+            y_post = at(tape.y_ends, (2 * ((ell + 1) * dims.n + e) + s) * d)
+            h, _ = before_round(dims, plan, st, star, e, j, ell)
+            h_post, t_post = after_round(dims, st, j, ell)
             coefficients_back(fr, post, r_s, t_j)
             c = step_size(dims, D, star.degree_v if s else star.degree_u)
             diffusion_step(fr, post, r_s, t_j, h, D, c, h_post, t_post)
@@ -1425,6 +1451,23 @@ class Work(NamedTuple):
 
 
 @njit(**_INNER)
+def step_adjoint(
+    N: Ptr, k: int, d: int, G: Ptr, a: Any, c: Any, h: Ptr, t_h: Ptr, y_c: Ptr, t_r: Ptr, gh: Ptr, D: Ptr, gD: Ptr,
+    r: Ptr, gq: Ptr, t: Ptr,
+) -> None:  # fmt: skip
+    """r again, gq = -c D gh with its coefficients t for U, and gD."""
+    _step_adjoint(N, k, d, G, a, c, h, t_h, y_c, t_r, gh, D, gD, r, gq, t)
+
+
+@njit(**_INNER)
+def residual_adjoint(
+    N: Ptr, k: int, d: int, G: Ptr, a: Any, gq: Ptr, t_q: Ptr, gr_c: Ptr, sum_c: Ptr, gy: Ptr, s: Ptr
+) -> None:
+    """gr = U gq, gy = a (gr - gr_c) with its coefficients s for U^T, and sum_c -= a gr."""
+    _residual_adjoint(N, k, d, G, a, gq, t_q, gr_c, sum_c, gy, s)
+
+
+@njit(**_STAGE)
 def entry_adjoint(
     fr: Frames, fg: FrameGrads, en: Entry, D: Ptr, gD: Ptr, gh: Ptr, gr_c: Ptr, sum_c: Ptr, work: Work
 ) -> None:
@@ -1434,13 +1477,11 @@ def entry_adjoint(
     """
     k, d = fr.k, fr.d
     N, G = at(fr.N, en.frame * k * d), at(fr.G, en.frame * k * k)
-    _step_adjoint(
-        N, k, d, G, en.weight, en.size, en.h, en.t_h, en.center, en.t_r, gh, D, gD, work.r, work.gq, work.t_q
-    )
-    _residual_adjoint(N, k, d, G, en.weight, work.gq, work.t_q, gr_c, sum_c, work.gy, work.s)
+    step_adjoint(N, k, d, G, en.weight, en.size, en.h, en.t_h, en.center, en.t_r, gh, D, gD, work.r, work.gq, work.t_q)
+    residual_adjoint(N, k, d, G, en.weight, work.gq, work.t_q, gr_c, sum_c, work.gy, work.s)
 
 
-@njit(**_INNER)
+@njit(**_STAGE)
 def leaf_adjoint(
     fr: Frames, fg: FrameGrads, en: Entry, D: Ptr, gD: Ptr, gh: Ptr, gr_c: Ptr, sum_c: Ptr, out: Ptr, work: Work
 ) -> None:
@@ -1455,14 +1496,14 @@ def leaf_adjoint(
 
 @njit(**_STAGE)
 def ends_adjoint(
-    dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, st: Stages, star: Star, e: int, l: int,
+    dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, st: Stages, star: Star, e: int, ell: int,
     D: Ptr, gD: Ptr, gh: Ptr, gr: Ptr, zeros: Ptr, sink: Ptr, work: Work,
 ) -> None:  # fmt: skip
-    """gr (2, d): gradients of the endpoints' r in round l."""
+    """gr (2, d): gradients of the endpoints' r in round ell."""
     d, k = dims.d, dims.kr
     for i in range(star.leaf - star.first):
         j, post = star.first + i, dims.n0 + 2 * e + i
-        t_r, r = at(tape.t_round, (l * st.num_entries + j) * k), at(tape.r_ends, (2 * (l * dims.n + e) + i) * d)
+        t_r, r = at(tape.t_round, (ell * st.num_entries + j) * k), at(tape.r_ends, (2 * (ell * dims.n + e) + i) * d)
         c = step_size(dims, D, star.degree_v if i else star.degree_u)
         zero_t, one = at(zeros, d), lit(D, 1.0)
         en = Entry(post, one, zeros, c, r, zero_t, t_r)  # r itself in the place of weight (U h - center)
@@ -1471,29 +1512,41 @@ def ends_adjoint(
         frame_adjoint(fg, post, k, d, work.gq, work.t_q, r, t_r)
 
 
+@njit(**_INNER)
+def prefetch_leaf(
+    dims: Dims, plan: PlanArrays, fr: Frames, fg: FrameGrads, st: Stages, star: Star, e: int, j: int, ell: int
+) -> None:
+    """Ask for what the adjoint of leaf j in round ell reads."""
+    h, t = before_round(dims, plan, st, star, e, j, ell)
+    prefetch(h, dims.d, dims.lanes)
+    prefetch(t, 1, dims.lanes)
+    if ell == dims.rounds - 1:
+        row, size = plan.act_F[j], fr.k * dims.d
+        prefetch(at(fr.N, row * size), size, dims.lanes)
+        if row >= fg.base:
+            prefetch(at(fg.N, (row - fg.base) * size), size, dims.lanes)
+
+
 @njit(**_STAGE)
 def leaves_adjoint(
     dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, grads: Grads, st: Stages, star: Star, e: int,
-    l: int, D: Ptr, gh: Ptr, gr: Ptr, sums: Ptr, mixed: Ptr, work: Work,
+    ell: int, D: Ptr, gh: Ptr, gr: Ptr, sums: Ptr, mixed: Ptr, work: Work,
 ) -> None:  # fmt: skip
-    """gh of the leaves from after to before round l; the first round hands it to the versions the leaves came from."""
+    """gh of the leaves from after to before round ell; the first round hands it to the versions they came from."""
     d = dims.d
-    y_u = at(tape.y_ends, 2 * (l * dims.n + e) * d)
+    y_u = at(tape.y_ends, 2 * (ell * dims.n + e) * d)
     y_v, gr_v, sum_v = at(y_u, star.other * d), at(gr, star.other * d), at(sums, d)
     for j in range(star.leaf, star.stop):
         a, b, g = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j]), at(gh, (j - star.first) * d)
-        h, t_h = before_round(dims, plan, st, star, e, j, l)
-        t_r = at(tape.t_round, (l * st.num_entries + j) * dims.kr)
+        h, t_h = before_round(dims, plan, st, star, e, j, ell)
+        t_r = at(tape.t_round, (ell * st.num_entries + j) * dims.kr)
         pull = join_edges(a, b, y_u, y_v, y_u, y_v, mixed, d)
         back = join_edges(a, b, gr, gr_v, sums, sum_v, at(mixed, 2 * d), d)
         en = Entry(plan.act_F[j], pull.weight, pull.center, step_size(dims, D, a + b), h, t_h, t_r)
-        if l == dims.rounds - 1 and j + 1 < star.stop:
-            ahead = plan.act_F[j + 1]
-            prefetch(at(fr.N, ahead * fr.k * d), fr.k * d, dims.lanes)
-            if ahead >= fg.base:
-                prefetch(at(fg.N, (ahead - fg.base) * fr.k * d), fr.k * d, dims.lanes)
+        if j + 1 < star.stop:
+            prefetch_leaf(dims, plan, fr, fg, st, star, e, j + 1, ell)
         out, row = g, plan.act_h[j] - fg.base
-        if l == 0 and row >= 0:
+        if ell == 0 and row >= 0:
             grads.live_h[row] = 1
             out = at(grads.gh, row * d)
         leaf_adjoint(fr, fg, en, D, grads.gD, g, back.center, back.total, out, work)
@@ -1511,15 +1564,15 @@ def diffusion_adjoint(
     gr, sums, mixed, zeros, sink = rows, at(rows, 2 * d), at(rows, 4 * d), at(rows, 8 * d), at(rows, 9 * d + fr.k)
     work = Work(at(sink, d), at(sink, 2 * d), at(sink, 3 * d), at(sink, 4 * d), at(sink, 4 * d + fr.k))
     collect_entries(dims, plan, tape, fr, fg, grads, e, gh, work.gy, s)
-    for l in range(dims.rounds - 1, -1, -1):
-        ends_adjoint(dims, plan, tape, fr, fg, st, star, e, l, D, grads.gD, gh, gr, zeros, sink, work)
+    for ell in range(dims.rounds - 1, -1, -1):
+        ends_adjoint(dims, plan, tape, fr, fg, st, star, e, ell, D, grads.gD, gh, gr, zeros, sink, work)
         gr_v, sum_v = at(gr, star.other * d), at(sums, d)
         for i in range(d):
             sums[i] = star.total_u * gr[i] - star.uv * gr_v[i]
             sum_v[i] = star.total_v * gr_v[i] - star.uv * gr[i]
-        leaves_adjoint(dims, plan, tape, fr, fg, grads, st, star, e, l, D, gh, gr, sums, mixed, work)
+        leaves_adjoint(dims, plan, tape, fr, fg, grads, st, star, e, ell, D, gh, gr, sums, mixed, work)
         for i in range(star.leaf - star.first):
-            h, t = before_round(dims, plan, st, star, e, star.first + i, l)
+            h, t = before_round(dims, plan, st, star, e, star.first + i, ell)
             lift_adjoint(fr, fg, dims.n0 + 2 * e + i, h, t, at(sums, i * d), at(gh, i * d), s)
     if dims.rounds == 0:
         hand_back(dims, plan, grads, star, fg.base, gh)
@@ -1613,17 +1666,13 @@ def carry_adjoint(
     clear(g_y, 2 * d)
     y_u, y_v = at(tape.y_pre, 2 * e * d), at(tape.y_pre, (2 * e + 1) * d)
     if dims.carry_over:
-        pair_adjoint(
-            dims, fr, fg, post, post + 1, loop, g_x, y_u, y_v, at(coef, POST * fr.k), g_y, at(g_y, d), s
-        )
+        pair_adjoint(dims, fr, fg, post, post + 1, loop, g_x, y_u, y_v, at(coef, POST * fr.k), g_y, at(g_y, d), s)
         for i in range(num_ends):
             t = at(coef, i * row + CARRY * fr.k)
             lower_adjoint(fr, fg, post + i, y_v if i else y_u, t, at(g_x, i * d2p), at(g_y, i * d), s)
     else:
         y_u, y_v = at(tape.lift, 2 * e * d), at(tape.lift, (2 * e + 1) * d)
-        pair_adjoint(
-            dims, fr, fg, post, post + 1, loop, g_x, y_u, y_v, at(coef, POST * fr.k), g_y, at(g_y, d), s
-        )
+        pair_adjoint(dims, fr, fg, post, post + 1, loop, g_x, y_u, y_v, at(coef, POST * fr.k), g_y, at(g_y, d), s)
         for i in range(num_ends):
             add(at(g_x, i * d2p), at(g_h, i * d), d)
             t = at(coef, i * row + LIFT * fr.k)
@@ -1760,30 +1809,40 @@ class Lifted(NamedTuple):
     inv: Array
 
 
-@njit(**_INNER)
-def find_slot(slots: Slots, table: Array, used: int, row: int, frame: int) -> int:
+@njit(**_INLINE)
+def find_slot(frames: Ptr, table: Ptr, used: int, row: int, frame: int) -> int:
     """The slot of version (row, frame); `used` when there is none yet."""
     slot = table[row]
-    return slot if slot >= 0 and slots.F[slot] == frame else used
+    return slot if slot >= 0 and frames[slot] == frame else used
+
+
+@njit(**_INLINE)
+def open_slot(slots: Slots, used: int, row: int, frame: int, query: int) -> None:
+    """A new slot."""
+    slots.h[used] = row
+    slots.F[used] = frame
+    slots.query[used] = query
 
 
 @njit(**_ENTRY)
-def assign_slots(src_h: Array, src_F: Array, cand_h: Array, cand_F: Array, bent: bool, table: Array, slots: Slots) -> int:
-    """Fill `slots`; `table` (rows of the stalk log) comes in as -1. Returns how many slots there are."""
-    used = 0
+def assign_slots(src_h: Array, src_F: Array, cand_h: Array, cand_F: Array, bent: bool, table: Array, out: Slots) -> int:
+    """Fill `out`; `table` (rows of the stalk log) comes in as -1. Returns how many slots there are."""
+    slots, slot_of, used = pointers(out), ptr(table), 0
+    h, F = ptr(src_h), ptr(src_F)
     for q in range(len(src_h)):
-        slot = used if bent else find_slot(slots, table, used, src_h[q], src_F[q])
+        slot = used if bent else find_slot(slots.F, slot_of, used, h[q], F[q])
         if slot == used:
-            slots.h[used], slots.F[used], slots.query[used] = src_h[q], src_F[q], q if bent else -1
+            open_slot(slots, used, h[q], F[q], q if bent else -1)
             if not bent:
-                table[src_h[q]] = used
+                slot_of[h[q]] = used
             used += 1
         slots.of_src[q] = slot
+    h, F = ptr(cand_h), ptr(cand_F)
     for c in range(len(cand_h)):
-        slot = find_slot(slots, table, used, cand_h[c], cand_F[c])
+        slot = find_slot(slots.F, slot_of, used, h[c], F[c])
         if slot == used:
-            slots.h[used], slots.F[used], slots.query[used] = cand_h[c], cand_F[c], -1
-            table[cand_h[c]] = used
+            open_slot(slots, used, h[c], F[c], -1)
+            slot_of[h[c]] = used
             used += 1
         slots.of_cand[c] = slot
     return used

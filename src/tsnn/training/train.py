@@ -12,6 +12,7 @@ from tsnn.config import Config
 from tsnn.data.catalog import default_split, load
 from tsnn.data.events import EventStream
 from tsnn.data.split import Split
+from tsnn.engine.compiled import NOTICE, is_compiled
 from tsnn.errors import RunError
 from tsnn.evaluation.evaluate import compared_baselines, evaluate, validation_metric
 from tsnn.evaluation.model import ModelScorer
@@ -45,6 +46,8 @@ def train(
     split = default_split(stream)
     visibility = Visibility.parse(config.train.visibility)
     torch.set_num_threads(1)  # the recurrence is sequential; a second thread only gets in its way
+    if not is_compiled():
+        say(NOTICE)
     folder.mkdir(parents=True, exist_ok=True)
     write_config(folder, config)
     validate = validation_metric(split, visibility)
