@@ -48,7 +48,7 @@ class ModelConfig(_Section):
     attention_heads: Positive = 4
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     score_dim: Positive = 128  # width of MLP_score, two hidden layers
-    kappa: Annotated[float, Field(gt=0)] = 5.0  # kappa_0, initial temperature of s_geo
+    kappa: Annotated[float, Field(gt=0)] = 50.0  # kappa_0, initial temperature of s_geo
     scalars: Literal["bounded", "raw"] = "bounded"  # geometric scalars before MLP_score
     gaps: Literal["log", "raw"] = "log"  # D-07
 
@@ -67,6 +67,9 @@ class FeatureConfig(_Section):
     two_hop: bool = True  # the capped 2-hop expansion
     successor: bool = True
     edgebank_recency: bool = True
+    walks: bool = True  # decayed walks of up to two steps from both sides, where they meet
+    walk_dim: Positive = 64
+    walk_decay: Annotated[float, Field(gt=0)] = 1e5  # in mean gaps
     encoded_gaps: bool = False  # phi(gap) beside the gap
     transported_difference: bool = False  # h_u - Q_uv h_v, coordinate-aware
     cn_neighbors: Positive = 20
@@ -74,8 +77,10 @@ class FeatureConfig(_Section):
 
 
 class LossConfig(_Section):
-    """Weights of the four auxiliary losses beside the cross entropy (eq:loss_ce, eq:loss_geo, eq:loss_aux)."""
+    """Weights of the losses (eq:loss_ce, eq:loss_geo, eq:loss_aux) and of a binary one beside them (D-16)."""
 
+    ce: NonNegative = 1.0  # ranks the candidates of one query
+    binary: NonNegative = 1.0  # makes scores of different queries comparable
     geo: NonNegative = 0.01
     geo_temperature: Annotated[float, Field(gt=0)] = 1.0  # tau_geo
     bias: NonNegative = 1e-4
@@ -89,11 +94,13 @@ class TrainConfig(_Section):
     visibility: str = "strict"
     epochs: Positive = 10
     patience: Positive = 5
+    warmup: Natural = 8  # epochs of the score head on data features alone, before states join in
     chunk: Positive = 100  # L_c
     negatives: Positive = 1  # K_neg
     sampler: Literal["random", "mixed"] = "random"  # Track B | Track A
     lr: Annotated[float, Field(gt=0)] = 3e-3
     geometry_lr: Annotated[float, Field(gt=0)] = 1.0  # mu_geo
+    head_lr: Annotated[float, Field(gt=0)] = 0.3  # of the score head, once it is warm
     weight_decay: NonNegative = 1e-4
     clip: Annotated[float, Field(gt=0)] = 1.0
     seed: Natural = 0

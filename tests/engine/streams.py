@@ -25,7 +25,11 @@ TINY = {
     "model.attention_heads": 2,
     "features.cn_neighbors": 5,
     "features.cn_decay": 3.0,
+    "features.walks": False,  # float32 tables: parity at 1e-9 is for the rest, walks have a test of their own
+    "features.walk_dim": 16,
+    "features.walk_decay": 5.0,
     "train.dtype": "float64",
+    "train.warmup": 0,
     "train.loss.geo": 0.3,
     "train.loss.bias": 0.2,
     "train.loss.smooth": 0.1,

@@ -15,6 +15,7 @@ from tsnn.memory.frames import initial_frames
 from tsnn.memory.store import StateStore
 from tsnn.model.losses import chunk_losses
 from tsnn.model.tsnn import TSNN, StreamShape
+from tsnn.plan.counters import signatures
 from tsnn.plan.facts import FACTS
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 
@@ -71,6 +72,7 @@ class Pair:
         )
         self.planner = Planner(stream, PlanSpec.of(config, gap))
         self.frames0 = initial_frames(seed, stream.ids.keys, m.num_reflectors, m.stalk_dim)
+        self.signatures = signatures(stream.ids.keys, config.features.walk_dim)
         self.gap, self.oracle_state = gap, None
 
     def package_chunk(self, queries):
@@ -95,8 +97,9 @@ class Pair:
         params = {n: p.detach().double().clone().requires_grad_() for n, p in self.model.named_parameters()}
         config = oracle_config(self.config)
         result = naive.run(
-            config, params, oracle_events(self.stream), self.frames0, self.gap, queries, start, stop, self.oracle_state
-        )
+            config, params, oracle_events(self.stream), self.frames0, self.gap, queries, start, stop, self.oracle_state,
+            signatures=self.signatures,
+        )  # fmt: skip
         self.oracle_state = result.state
         loss = result.loss(config)
         loss.backward()
@@ -136,14 +139,20 @@ def check_parity(config: Config, stream: EventStream, visibility: str, engine: s
 
 def check_facts(plan, result, config: Config) -> None:
     skipped = set()
-    for block, prefix in (("common_neighbors", "cn_"), ("two_hop", "two_hop"), ("successor", "succ_")):
+    for block, prefix in (
+        ("common_neighbors", "cn_"),
+        ("two_hop", "two_hop"),
+        ("successor", "succ_"),
+        ("walks", "walk_"),
+    ):
         if not getattr(config.features, block):
             skipped |= {name for name in FACTS if name.startswith(prefix)}
     rows = [facts for query in result.facts for facts in query]
     for column, name in enumerate(FACTS):
         if name not in skipped:
+            tolerance = 1e-5 if name.startswith("walk_") else 1e-12  # walks are summed in float32
             np.testing.assert_allclose(
-                plan.facts[:, column], [row[name] for row in rows], rtol=1e-12, atol=1e-12, err_msg=name
+                plan.facts[:, column], [row[name] for row in rows], rtol=tolerance, atol=tolerance, err_msg=name
             )
     assert plan.num_pairs.tolist() == result.num_pairs
 
@@ -159,6 +168,11 @@ def test_engine_equals_oracle(switch: str, kind: str, visibility: str, engine: s
 @pytest.mark.parametrize("seed", range(3))
 def test_engine_equals_oracle_on_other_streams(seed: int, engine: str) -> None:
     check_parity(config_of(), tricky_stream(seed + 10, relations=True), "strict", engine, 1e-9)
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_walks_equal_the_oracle(kind: str) -> None:
+    check_parity(config_of(features__walks=True), tricky_stream(**STREAMS[kind]), "strict", "fused", 1e-5)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

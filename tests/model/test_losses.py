@@ -24,8 +24,12 @@ def test_chunk_losses_take_their_means_over_queries_and_events():
     torch.testing.assert_close(losses.bias, (residual**2).mean())
     torch.testing.assert_close(losses.smooth, smooth.mean())
     torch.testing.assert_close(losses.energy, energy.mean())
-    weights = LossConfig(geo=2.0, bias=3.0, smooth=5.0, energy=7.0)
-    expected = losses.ce + 2 * losses.geo + 3 * losses.bias + 5 * losses.smooth + 7 * losses.energy
+    rows = total.view(3, 4)
+    labels = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64).expand(3, 4)
+    one = torch.nn.functional.binary_cross_entropy_with_logits(rows, labels, reduction="none")
+    torch.testing.assert_close(losses.binary, 0.5 * (one[:, 0] + one[:, 1:].mean(dim=1)).mean())
+    weights = LossConfig(ce=11.0, binary=13.0, geo=2.0, bias=3.0, smooth=5.0, energy=7.0)
+    expected = 11 * losses.ce + 13 * losses.binary + 2 * losses.geo + 3 * losses.bias + 5 * losses.smooth + 7 * losses.energy
     torch.testing.assert_close(losses.total(weights), expected)
 
 

@@ -58,7 +58,7 @@ class ModelSwitches:
     attention_heads: int = 4
     attention_dropout: float = 0.0  # not modelled: the oracle is deterministic
     score_dim: int = 128
-    kappa: float = 5.0  # only the initial value of rho_kappa, which is a parameter here
+    kappa: float = 50.0  # only the initial value of rho_kappa, which is a parameter here
     scalars: str = "bounded"
     gaps: str = "log"
 
@@ -70,6 +70,9 @@ class FeatureSwitches:
     two_hop: bool = True
     successor: bool = True
     edgebank_recency: bool = True
+    walks: bool = True
+    walk_dim: int = 64
+    walk_decay: float = 1e5
     encoded_gaps: bool = False
     transported_difference: bool = False
     cn_neighbors: int = 20
@@ -78,6 +81,8 @@ class FeatureSwitches:
 
 @dataclass(frozen=True)
 class LossWeights:
+    ce: float = 1.0
+    binary: float = 1.0
     geo: float = 0.01
     geo_temperature: float = 1.0
     bias: float = 1e-4
@@ -164,6 +169,7 @@ def psi_dim(config: NaiveConfig, num_relations: int, num_types: int) -> int:
     """Width of the score features (eq:score_features)."""
     m, f = config.model, config.features
     data = 4 + 4 * f.pairs + 3 * f.edgebank_recency + 4 * f.common_neighbors + 2 * f.two_hop + 6 * f.successor
+    data += 20 * f.walks
     embedded = m.relation_dim * (num_relations > 0) + 2 * m.type_dim * (num_types > 0)
     return 5 + data + embedded + 2 * m.time_dim * f.encoded_gaps + m.stalk_dim * f.transported_difference
 
@@ -281,14 +287,20 @@ class State:
     destinations: dict[int, list[int]] = field(default_factory=dict)  # of each source, oldest first
     succ: Counter[tuple[int, int]] = field(default_factory=Counter)
     succ_total: Counter[int] = field(default_factory=Counter)
+    walk: dict[int, list[np.ndarray]] = field(default_factory=dict)  # sums of signatures at the ends of 0, 1, 2 steps
+    walk_decay: float = 1.0
 
     @classmethod
-    def initial(cls, config: NaiveConfig, frames0: Any, gap: float) -> State:
+    def initial(cls, config: NaiveConfig, frames0: Any, gap: float, signatures: Any = None) -> State:
         """Zero stalks and the given frames (app:inductive); nothing seen."""
         frames = _tensor(frames0)
         h = [torch.zeros(config.model.stalk_dim, dtype=torch.float64) for _ in frames]
         size = max(config.model.num_neighbors, config.features.cn_neighbors)
-        return cls(h, list(frames), EdgeBank(config.model.edgebank_window * gap), size)
+        walk = {}
+        if config.features.walks and signatures is not None:
+            walk = {node: [np.asarray(s, float), 0.0 * s, 0.0 * s] for node, s in enumerate(signatures)}
+        decay = config.features.walk_decay * gap
+        return cls(h, list(frames), EdgeBank(config.model.edgebank_window * gap), size, walk=walk, walk_decay=decay)
 
     def detached(self) -> State:
         """A copy that shares nothing with this one and carries no gradient: the end of a chunk (alg:train)."""
@@ -312,6 +324,7 @@ class State:
         self.remember(u, Entry(v, t, r))
         if u != v:  # a self-loop is one entry (D-08)
             self.remember(v, Entry(u, t, r))
+        self._observe_walks(u, v, t)
         for node in {u, v}:
             self.last[node] = t
             self.count[node] += 1
@@ -321,6 +334,18 @@ class State:
         self._observe_successor(u, v)
         self.bank.observe((u, v, r), t)
         self.rows += 1
+
+    def walks_at(self, node: int, t: float) -> list[np.ndarray]:
+        """A node's walks, each step faded by exp(-time since / walk_decay) (what TPNet calls temporal walk matrices)."""
+        fade = math.exp(-(t - self.last[node]) / self.walk_decay) if node in self.last else 0.0
+        return [fade**i * sums for i, sums in enumerate(self.walk[node])]
+
+    def _observe_walks(self, u: int, v: int, t: float) -> None:
+        if not self.walk:
+            return
+        pre = {node: self.walks_at(node, t) for node in {u, v}}
+        for node, other in {u: v, v: u}.items():
+            self.walk[node] = [pre[node][0], *(pre[node][i] + pre[other][i - 1] for i in (1, 2))]
 
     def _observe_successor(self, u: int, v: int) -> None:
         visited = self.destinations.setdefault(u, [])
@@ -352,7 +377,7 @@ def facts_of(config: NaiveConfig, state: State, query: Query, r: int, c: int, ga
     }
     facts |= common_neighbor_facts(config, state, u, c, t, gap)
     facts |= two_hop_facts(config, state, u, c)
-    facts |= successor_facts(state, u, c)
+    facts |= successor_facts(state, u, c) | walk_facts(state, u, c, t)
     return {name: float(value) for name, value in facts.items()}
 
 
@@ -387,6 +412,19 @@ def two_hop_facts(config: NaiveConfig, state: State, u: int, c: int) -> dict[str
         weight.update({entry.node for entry in state.recent(w, TWO_HOP_CAP)} - {u})
     count = sum(weight[x] for x in last_contacts(config, state, c))
     return {"two_hop_count": count, "two_hop_share": count / max(1, weight.total())}
+
+
+def walk_facts(state: State, u: int, c: int, t: float) -> dict[str, float]:
+    """Walks of i steps from u meet walks of j steps from c where they end at the same node."""
+    names = [(i, j) for i in range(3) for j in range(3) if i + j]
+    if not state.walk:
+        selves = {f"walk_{side}_{i}": 0.0 for side in ("src", "dst") for i in (1, 2)}
+        return {f"walk_{i}{j}": 0.0 for i, j in names} | selves
+    of_u, of_c = state.walks_at(u, t), state.walks_at(c, t)
+    facts = {f"walk_{i}{j}": float(of_u[i] @ of_c[j]) for i, j in names}
+    for i in (1, 2):
+        facts |= {f"walk_src_{i}": float(of_u[i] @ of_u[i]), f"walk_dst_{i}": float(of_c[i] @ of_c[i])}
+    return facts
 
 
 def successor_facts(state: State, u: int, c: int) -> dict[str, float]:
@@ -428,7 +466,22 @@ def features(facts: dict[str, float], config: NaiveConfig, gap: float) -> list[f
         out += [logc("two_hop_count"), facts["two_hop_share"]]
     if f.successor:
         out += [logc(f"succ_count_{j}") for j in (1, 2, 3)] + [facts[f"succ_share_{j}"] for j in (1, 2, 3)]
+    if f.walks:
+        out += walk_features(facts)
     return out
+
+
+def walk_features(facts: dict[str, float]) -> list[float]:
+    """Logarithms of the counts, and cosines of the meetings."""
+    meetings = [(i, j) for i in range(3) for j in range(3) if i + j]
+    logs = [math.log1p(max(facts[f"walk_{i}{j}"], 0.0)) for i, j in meetings]
+    logs += [math.log1p(facts[f"walk_{side}_{i}"]) for i in (1, 2) for side in ("src", "dst")]
+    cosines = []
+    for i, j in meetings:
+        own = facts[f"walk_src_{i}"] if i else 1.0
+        other = facts[f"walk_dst_{j}"] if j else 1.0
+        cosines.append(facts[f"walk_{i}{j}"] / math.sqrt(max(own * other, 1e-12)))
+    return logs + cosines
 
 
 # ------------------------------------------------------------------------------------------ the sheaf
@@ -718,6 +771,8 @@ class Model:
         out: dict[str, Any] = {name: torch.stack([one[name] for one in per_candidate]) for name in names}
         out["facts"] = [one["facts"] for one in per_candidate]
         out["ce"] = ranking_loss(out["score"])
+        others = torch.nn.functional.softplus(out["score"][1:])
+        out["binary"] = 0.5 * (torch.nn.functional.softplus(-out["score"][0]) + others.mean())
         out["geo"] = ranking_loss(out["inner"] / self.config.loss.geo_temperature)
         out["bias"] = (out["s_res"] ** 2).mean()
         return out
@@ -744,7 +799,7 @@ class Result:
 
     def loss(self, config: NaiveConfig) -> Tensor:
         """The chunk's objective (sec:training): means over queries and over events, weighted."""
-        weight = {"ce": 1.0} | {name: getattr(config.loss, name) for name in ("geo", "bias", "smooth", "energy")}
+        weight = {name: getattr(config.loss, name) for name in ("ce", "binary", "geo", "bias", "smooth", "energy")}
         total = torch.zeros((), dtype=torch.float64)
         for name, values in self.losses.items():
             if values:
@@ -763,6 +818,7 @@ def run(
     stop: int | None = None,
     state: State | None = None,
     negatives_detached: bool = True,
+    signatures: Any = None,
 ) -> Result:
     """Rows start .. stop-1 in arrival order; every query is answered when exactly its cut of rows has been processed.
 
@@ -774,7 +830,7 @@ def run(
     asked = [Query(*query) for query in queries]
     if any(not start <= query.cut <= stop for query in asked):
         raise ValueError(f"a query's cut lies outside of rows {start} to {stop}")
-    state = entering_state(model, frames0, start, state)
+    state = entering_state(model, frames0, start, state, signatures)
     answers: list[Any] = [None] * len(asked)
     aux: list[tuple[Tensor, Tensor]] = []
     for cut in range(start, stop + 1):
@@ -786,9 +842,9 @@ def run(
     return collect(answers, aux, state)
 
 
-def entering_state(model: Model, frames0: Any, start: int, state: State | None) -> State:
+def entering_state(model: Model, frames0: Any, start: int, state: State | None, signatures: Any = None) -> State:
     if state is None:
-        state = State.initial(model.config, frames0, model.gap)
+        state = State.initial(model.config, frames0, model.gap, signatures)
         with torch.no_grad():
             for i in range(start):
                 model.update(state, i)
@@ -798,7 +854,7 @@ def entering_state(model: Model, frames0: Any, start: int, state: State | None) 
 
 
 def collect(answers: list[dict[str, Any]], aux: list[tuple[Tensor, Tensor]], state: State) -> Result:
-    losses = {name: [answer[name] for answer in answers] for name in ("ce", "geo", "bias")}
+    losses = {name: [answer[name] for answer in answers] for name in ("ce", "binary", "geo", "bias")}
     losses |= {"smooth": [smooth for smooth, _ in aux], "energy": [energy for _, energy in aux]}
     part_names = ("s_geo", "s_res", "bank", "inner", "d2", "psi")
     return Result(

@@ -103,7 +103,7 @@ def test_facts_of_an_unseen_pair_by_hand():
         "succ_share_1": 1,
         "succ_share_2": 0,
         "succ_share_3": 0,
-    }
+    } | {name: 0 for name in result.facts[0][0] if name.startswith("walk_")}
 
 
 def test_common_neighbors_and_repeats_by_hand():
@@ -132,7 +132,7 @@ def test_nothing_is_known_at_cut_zero():
 def test_features_by_hand():
     result, config = by_hand()
     one = math.log1p(1 / 1.5)
-    expected = [one, one, 0, 0, math.log(2), one, 0, 0, math.log(2), one, 0, 0, 0, 0, 0, math.log(2), 1] + [0] * 6
+    expected = [one, one, 0, 0, math.log(2), one, 0, 0, math.log(2), one, 0, 0, 0, 0, 0, math.log(2), 1] + [0] * 26
     assert naive.features(result.facts[0][1], config, 1.5) == pytest.approx(expected)
     raw = NaiveConfig.build({"gaps": "raw"})
     assert naive.features(result.facts[0][0], raw, 1.5)[:4] == [1, 3, 0, 0]
@@ -497,7 +497,7 @@ def test_losses_by_hand():
     result = naive.run(config, params, events, frames, gap, asked(events))
     mean = {name: float(torch.stack(values).detach().mean()) for name, values in result.losses.items()}
     w = config.loss
-    total = mean["ce"] + w.geo * mean["geo"] + w.bias * mean["bias"]
+    total = w.ce * mean["ce"] + w.binary * mean["binary"] + w.geo * mean["geo"] + w.bias * mean["bias"]
     total += w.smooth * mean["smooth"] + w.energy * mean["energy"]
     assert float(result.loss(config).detach()) == pytest.approx(total)
     parts = result.parts[5]

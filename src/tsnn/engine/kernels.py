@@ -21,7 +21,9 @@ The adjoint of z = U x with t as above, dz the gradient of z and s the coefficie
 so that a frame version touched by many events pays for S N and for the projection off N only once, when the event
 that wrote it is reached (`close_frame`). z = U^T x is the same with the roles of x and dz, t and s exchanged.
 
-A stalk version is read by exactly one event, the next one its node is active in; a frame version by many. Rows of
+A stalk version is read by exactly one event, the next one its node is active in: its gradient is written there, not
+added up. A frame version is read by many. Whichever event reads a stalk under a frame, the pair is the same, so the
+coefficients t of a version are made once, when it is written; y = h - sum_i t_i N_i then costs no projection. Rows of
 endpoint buffers are 2e (source) and 2e + 1 (destination). A self-loop uses its first row; the second repeats it going
 forward and carries zero gradients going back.
 
@@ -1468,9 +1470,7 @@ def residual_adjoint(
 
 
 @njit(**_STAGE)
-def entry_adjoint(
-    fr: Frames, fg: FrameGrads, en: Entry, D: Ptr, gD: Ptr, gh: Ptr, gr_c: Ptr, sum_c: Ptr, work: Work
-) -> None:
+def entry_adjoint(fr: Frames, en: Entry, D: Ptr, gD: Ptr, gh: Ptr, gr_c: Ptr, sum_c: Ptr, work: Work) -> None:
     """Adjoint of h' = h - c D U^T r at one entry, up to gy, the gradient of y = U h: gy = weight (gr - gr_c).
 
     gr = U (-c D gh) is the gradient of the entry's r; -weight gr goes to the center's sum_c.
@@ -1487,7 +1487,7 @@ def leaf_adjoint(
 ) -> None:
     """`entry_adjoint` of a leaf, with its frame's share and out = gh + U^T gy, the gradient of h."""
     k, d = fr.k, fr.d
-    entry_adjoint(fr, fg, en, D, gD, gh, gr_c, sum_c, work)
+    entry_adjoint(fr, en, D, gD, gh, gr_c, sum_c, work)
     _lift_adjoint(at(fr.N, en.frame * k * d), k, d, fr.G, gh, work.gy, work.s, out)
     if en.frame >= fg.base:
         gN, S = at(fg.N, (en.frame - fg.base) * k * d), at(fg.S, (en.frame - fg.base) * k * k)
@@ -1496,7 +1496,7 @@ def leaf_adjoint(
 
 @njit(**_STAGE)
 def ends_adjoint(
-    dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, fg: FrameGrads, st: Stages, star: Star, e: int, ell: int,
+    dims: Dims, tape: Tape, fr: Frames, fg: FrameGrads, st: Stages, star: Star, e: int, ell: int,
     D: Ptr, gD: Ptr, gh: Ptr, gr: Ptr, zeros: Ptr, sink: Ptr, work: Work,
 ) -> None:  # fmt: skip
     """gr (2, d): gradients of the endpoints' r in round ell."""
@@ -1507,7 +1507,7 @@ def ends_adjoint(
         c = step_size(dims, D, star.degree_v if i else star.degree_u)
         zero_t, one = at(zeros, d), lit(D, 1.0)
         en = Entry(post, one, zeros, c, r, zero_t, t_r)  # r itself in the place of weight (U h - center)
-        entry_adjoint(fr, fg, en, D, gD, at(gh, i * d), zeros, sink, work)
+        entry_adjoint(fr, en, D, gD, at(gh, i * d), zeros, sink, work)
         copy(work.gy, at(gr, i * d), d)
         frame_adjoint(fg, post, k, d, work.gq, work.t_q, r, t_r)
 
@@ -1565,7 +1565,7 @@ def diffusion_adjoint(
     work = Work(at(sink, d), at(sink, 2 * d), at(sink, 3 * d), at(sink, 4 * d), at(sink, 4 * d + fr.k))
     collect_entries(dims, plan, tape, fr, fg, grads, e, gh, work.gy, s)
     for ell in range(dims.rounds - 1, -1, -1):
-        ends_adjoint(dims, plan, tape, fr, fg, st, star, e, ell, D, grads.gD, gh, gr, zeros, sink, work)
+        ends_adjoint(dims, tape, fr, fg, st, star, e, ell, D, grads.gD, gh, gr, zeros, sink, work)
         gr_v, sum_v = at(gr, star.other * d), at(sums, d)
         for i in range(d):
             sums[i] = star.total_u * gr[i] - star.uv * gr_v[i]

@@ -25,8 +25,8 @@ from tsnn.plan.chunk import ChunkPlan
 from tsnn.plan.planner import PlanSpec, mean_gap
 from tsnn.types import F64, I64, Visibility
 
-FLOOR = FeatureConfig(two_hop=False, successor=False, edgebank_recency=False)
-WITH_SUCCESSOR = FeatureConfig(two_hop=False, edgebank_recency=False)
+FLOOR = FeatureConfig(two_hop=False, successor=False, edgebank_recency=False, walks=False)
+WITH_SUCCESSOR = FeatureConfig(two_hop=False, edgebank_recency=False, walks=False)
 
 
 @dataclass(frozen=True)

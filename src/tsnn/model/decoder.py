@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tsnn.config import ModelConfig
 
 KAPPA_MIN = 1e-6
+NUM_SCALARS = 5  # geometric scalars at the head of psi
 _INITIAL_GATE = 2.0  # alpha = 0.88: the neural score leads, the memory prior is heard
 
 
@@ -42,10 +43,15 @@ class Decoder(nn.Module):
         self.rho_kappa = nn.Parameter(torch.tensor(math.log(math.expm1(config.kappa - KAPPA_MIN))))
         self.gate = nn.Parameter(torch.full((max(num_relations, 1),), _INITIAL_GATE))
         self.beta = nn.Parameter(torch.tensor(1.0))
+        # 1, or 0 while (and for good, where validation prefers it) the score lives on data features alone.
+        self.register_buffer("geometry_weight", torch.tensor(1.0))
+        self.geometry_weight: Tensor
         width = config.score_dim
         self.mlp = nn.Sequential(
             nn.Linear(psi_dim, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
         )
+        with torch.no_grad():  # states enter a trained head without disturbing it, and earn their weight
+            self.mlp[0].weight[:, :NUM_SCALARS] = 0.0
 
     def scalars(self, geometry: Geometry) -> Tensor:
         """The geometric part of psi, five columns (eq:score_features)."""
@@ -54,7 +60,8 @@ class Decoder(nn.Module):
             # Squared norms are unbounded and would drown the other inputs of the MLP.
             inner = inner / torch.sqrt((1 + src) * (1 + dst))
             src, dst = torch.log1p(src), torch.log1p(dst)
-        return torch.stack([self.geometric(d2), inner, src, dst, torch.log1p(d2)], dim=1)
+        columns = torch.stack([self.geometric(d2), inner, src, dst, torch.log1p(d2)], dim=1)
+        return self.geometry_weight * columns
 
     def geometric(self, d2: Tensor) -> Tensor:
         """s_geo (eq:sgeo)."""
@@ -62,7 +69,7 @@ class Decoder(nn.Module):
 
     def forward(self, geometry: Geometry, psi: Tensor, bank_count: Tensor, relation: Tensor) -> ScoreParts:
         """Scores of all candidates; `relation` holds each candidate's gate index."""
-        geometric = self.geometric(geometry.d2)
+        geometric = self.geometry_weight * self.geometric(geometry.d2)
         residual = self.mlp(psi).squeeze(-1) if self.config.residual else torch.zeros_like(geometric)
         if not self.config.edgebank:
             return ScoreParts(geometric + residual, geometric, residual, torch.zeros_like(geometric), residual)

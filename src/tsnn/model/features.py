@@ -5,12 +5,18 @@ lg(gap) = log1p(gap / mean gap), or the gap itself with gaps = "raw" (D-07); nev
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tsnn.config import FeatureConfig
-from tsnn.plan.facts import COLUMN
+from tsnn.plan.facts import COLUMN, FACTS
 from tsnn.types import F64
+
+
+_MEETINGS = [name for name in FACTS if name.startswith("walk_") and name[-2:].isdigit()]
+_SELVES = ["walk_src_1", "walk_dst_1", "walk_src_2", "walk_dst_2"]
 
 
 def feature_names(config: FeatureConfig) -> list[str]:
@@ -26,6 +32,8 @@ def feature_names(config: FeatureConfig) -> list[str]:
         names += ["log two_hop_count", "two_hop_share"]
     if config.successor:
         names += [f"log succ_count_{j}" for j in (1, 2, 3)] + [f"succ_share_{j}" for j in (1, 2, 3)]
+    if config.walks:
+        names += [f"log {name}" for name in (*_MEETINGS, *_SELVES)] + [f"cos {name}" for name in _MEETINGS]
     return names
 
 
@@ -40,7 +48,7 @@ def feature_matrix(facts: F64, config: FeatureConfig, *, gaps: str, mean_gap: fl
         return np.log1p(gap / mean_gap) if gaps == "log" else gap
 
     def never(name: str) -> F64:
-        return (raw(name) < 0).astype(np.float64)
+        return (raw(name) < 0).astype(facts.dtype)
 
     def log(name: str) -> F64:
         return np.log1p(raw(name))
@@ -56,4 +64,16 @@ def feature_matrix(facts: F64, config: FeatureConfig, *, gaps: str, mean_gap: fl
         columns += [log("two_hop_count"), raw("two_hop_share")]
     if config.successor:
         columns += [log(f"succ_count_{j}") for j in (1, 2, 3)] + [raw(f"succ_share_{j}") for j in (1, 2, 3)]
+    if config.walks:
+        columns += [np.log1p(np.maximum(raw(name), 0.0)) for name in (*_MEETINGS, *_SELVES)]
+        columns += [_cosine(raw, name) for name in _MEETINGS]
     return np.stack(columns, axis=1)
+
+
+def _cosine(raw: Callable[[str], F64], name: str) -> F64:
+    """Walks that meet, over the geometric mean of those of either side with itself."""
+    i, j = name[-2:]
+    src = raw(f"walk_src_{i}") if i != "0" else 1.0
+    dst = raw(f"walk_dst_{j}") if j != "0" else 1.0
+    cosine: F64 = raw(name) / np.sqrt(np.maximum(src * dst, 1e-12))
+    return cosine

@@ -15,7 +15,7 @@ from tsnn.config import Config
 from tsnn.data.events import EventStream
 from tsnn.memory.versions import Versions
 from tsnn.model.attention import NeighborAttention
-from tsnn.model.decoder import Decoder, Geometry, ScoreParts
+from tsnn.model.decoder import NUM_SCALARS, Decoder, Geometry, ScoreParts
 from tsnn.model.features import feature_matrix, feature_names
 from tsnn.model.time_encoding import encode_gap
 from tsnn.model.updater import Updater
@@ -69,7 +69,12 @@ class TSNN(nn.Module):
         self.updater = Updater(model, shape.msg_dim + model.time_dim + relation_dim)
         if model.attention:
             self.attention = NeighborAttention(model, relation_dim)
-        psi = 5 + len(feature_names(config.features)) + relation_dim + 2 * type_dim
+        num_features = len(feature_names(config.features))
+        self.register_buffer("feature_shift", torch.zeros(num_features))
+        self.register_buffer("feature_scale", torch.ones(num_features))
+        self.feature_shift: Tensor
+        self.feature_scale: Tensor
+        psi = NUM_SCALARS + num_features + relation_dim + 2 * type_dim
         psi += 2 * model.time_dim * config.features.encoded_gaps
         psi += model.stalk_dim * config.features.transported_difference
         self.head = Decoder(model, psi, shape.num_relations)
@@ -148,10 +153,16 @@ class TSNN(nn.Module):
         return torch.repeat_interleave(torch.arange(len(plan), device=self.device), ptr[1:] - ptr[:-1])
 
     def data_features(self, plan: ScorePlan) -> Tensor:
-        """The data-only columns of psi; they need no parameter, so they can be made ahead."""
-        return self._tensor(
-            feature_matrix(plan.facts, self.config.features, gaps=self.config.model.gaps, mean_gap=self.shape.mean_gap)
-        )
+        """The data-only columns of psi, standardized; they need no trained parameter, so they can be made ahead."""
+        gaps, gap = self.config.model.gaps, self.shape.mean_gap
+        matrix = feature_matrix(plan.facts, self.config.features, gaps=gaps, mean_gap=gap)
+        return (self._tensor(matrix) - self.feature_shift) / self.feature_scale
+
+    def standardize(self, raw: Tensor) -> None:
+        """Fit shift and scale of the data features to rows of raw ones, seen in training."""
+        spread, mean = torch.std_mean(raw, dim=0)
+        self.feature_shift.copy_(mean)
+        self.feature_scale.copy_(torch.where(spread > 0, spread, 1.0))
 
     def decode(
         self, compared: Compared, plan: ScorePlan, stream: EventStream, data: Tensor | None = None

@@ -90,6 +90,26 @@ class ScorePlan:
         columns["ptr"] = self.ptr[start : stop + 1] - a
         return ScorePlan(**columns)
 
+    def pick(self, queries: I64) -> ScorePlan:
+        """These queries, in this order, with their candidates."""
+        sizes = np.diff(self.ptr)[queries]
+        ptr = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.repeat(self.ptr[queries] - ptr[:-1], sizes) + np.arange(ptr[-1])
+        columns = {
+            f.name: getattr(self, f.name)[rows if f.name in _PER_CANDIDATE else queries]
+            for f in fields(self)
+            if f.name != "ptr"
+        }
+        return ScorePlan(ptr=ptr, **columns)
+
+
+def join(plans: list[ScorePlan]) -> ScorePlan:
+    """Several plans' queries as one. Version rows keep the meaning they had in their own chunk."""
+    columns = {f.name: np.concatenate([getattr(plan, f.name) for plan in plans]) for f in fields(ScorePlan)}
+    sizes = np.concatenate([np.diff(plan.ptr) for plan in plans])
+    columns["ptr"] = np.concatenate([[0], np.cumsum(sizes)])
+    return ScorePlan(**columns)
+
 
 @dataclass(frozen=True)
 class ChunkPlan:

@@ -28,5 +28,17 @@ FACTS = (
     "succ_share_1",  # that count over all moves from there
     "succ_share_2",
     "succ_share_3",
+    "walk_01",  # decayed walks of i steps from the source that meet walks of j steps from the candidate (walk_ij)
+    "walk_02",
+    "walk_10",
+    "walk_11",
+    "walk_12",
+    "walk_20",
+    "walk_21",
+    "walk_22",
+    "walk_src_1",  # the same of the source with itself
+    "walk_src_2",
+    "walk_dst_1",
+    "walk_dst_2",
 )
 COLUMN = {name: i for i, name in enumerate(FACTS)}

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tsnn.plan.facts import COLUMN
-from tsnn.types import F64, I32, I64
+from tsnn.types import F64, I32, I64, Bool
 
 OUT = np.int32(1 << 30)
 EMPTY = -1
@@ -43,6 +43,10 @@ TWO_HOP_COUNT = COLUMN["two_hop_count"]
 TWO_HOP_SHARE = COLUMN["two_hop_share"]
 SUCC_COUNT = COLUMN["succ_count_1"]
 SUCC_SHARE = COLUMN["succ_share_1"]
+WALK = COLUMN["walk_01"]
+WALK_SRC = COLUMN["walk_src_1"]
+WALK_DST = COLUMN["walk_dst_1"]
+STEPS = 2  # length of the longest walk
 
 
 class Tables(NamedTuple):
@@ -72,6 +76,7 @@ class Tables(NamedTuple):
     queue_next: I64  # next queued event of the same slot; -1 if none
     succ_key: I64  # hash table (destination << 32 | next destination)
     succ_count: I64
+    walk: NDArray[np.float32]  # (N, 1 + STEPS, D) sums of signatures at the ends of walks; layer 0 is the node's own
     ints: I64
 
 
@@ -103,6 +108,7 @@ class Options(NamedTuple):
     separate_bank: bool
     window: float
     cn_decay: float
+    walk_rate: float  # decay of a step of a walk, per time unit
 
 
 class UpdateOut(NamedTuple):
@@ -283,6 +289,32 @@ def _observe_move(tab: Tables, u: Int, v: Int) -> None:
 
 
 @njit(cache=True, nogil=True)
+def _fade(tab: Tables, node: Int, t: float, rate: float) -> None:
+    """Bring a node's walks to time t: one of i steps fades i times."""
+    if tab.degree[node]:
+        factor = np.exp(-rate * (t - tab.last_t[node]))
+        fade = 1.0
+        for i in range(1, STEPS + 1):
+            fade *= factor
+            for x in range(tab.walk.shape[2]):
+                tab.walk[node, i, x] = np.float32(tab.walk[node, i, x] * fade)
+
+
+@njit(cache=True, nogil=True)
+def _observe_walks(tab: Tables, u: Int, v: Int, t: float, rate: float) -> None:
+    """Every walk from one end goes on to the other. Longest first: a step must not be taken twice."""
+    _fade(tab, u, t, rate)
+    if u != v:
+        _fade(tab, v, t, rate)
+    for i in range(STEPS, 0, -1):
+        for x in range(tab.walk.shape[2]):
+            from_u, from_v = tab.walk[u, i - 1, x], tab.walk[v, i - 1, x]
+            tab.walk[u, i, x] += from_v
+            if u != v:
+                tab.walk[v, i, x] += from_u
+
+
+@njit(cache=True, nogil=True)
 def observe(tab: Tables, opt: Options, u: Int, v: Int, t: float, rel: Int) -> None:
     """Let every counter know of one event. The only writer of Tables."""
     _observe_pair(tab, u, v, t)
@@ -290,6 +322,8 @@ def observe(tab: Tables, opt: Options, u: Int, v: Int, t: float, rel: Int) -> No
         _observe_bank(tab, u, v, rel, t, opt.window)
     if opt.successor:
         _observe_move(tab, u, v)
+    if tab.walk.shape[2]:
+        _observe_walks(tab, u, v, t, opt.walk_rate)
     _push(tab, u, v, t, rel)
     tab.last_t[u] = t
     tab.degree[u] += 1
@@ -387,7 +421,7 @@ def _plan_update(
     return m, n0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, forceinline=True)
 def _bank_facts(tab: Tables, u: Int, c: Int, rel: Int, t: float, window: float, row: F64) -> None:
     """alg:edgebank, Score: a pure count inside the window (D-02)."""
     i = find_bank(tab.bank_key, tab.bank_rel, _pair(u, c), rel)
@@ -405,7 +439,7 @@ def _bank_facts(tab: Tables, u: Int, c: Int, rel: Int, t: float, window: float, 
         row[BANK_GAP] = t - tab.bank_last[i]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, forceinline=True)
 def _pair_facts(tab: Tables, u: Int, c: Int, t: float, row: F64) -> None:
     i = find(tab.pair_key, _pair(u, c))
     row[PAIR_GAP] = -1.0
@@ -417,7 +451,7 @@ def _pair_facts(tab: Tables, u: Int, c: Int, t: float, row: F64) -> None:
         row[REVERSE_COUNT] = tab.pair_count[i]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, forceinline=True)
 def _successor_facts(tab: Tables, u: Int, c: Int, row: F64) -> None:
     for j in range(3):
         p = tab.last_dst[u, j]
@@ -461,7 +495,7 @@ def _mark_source(tab: Tables, scr: Scratch, opt: Options, u: Int) -> tuple[Int, 
     return stamp, distinct, mass
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, forceinline=True)
 def _neighbor_facts(
     tab: Tables, scr: Scratch, opt: Options, c: Int, t: float, stamp: Int, distinct: Int, mass: float, row: F64
 ) -> None:
@@ -490,7 +524,50 @@ def _neighbor_facts(
     row[TWO_HOP_SHARE] = hops / max(1.0, mass)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _dot(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+    total = np.float32(0.0)
+    for x in range(len(a)):
+        total += a[x] * b[x]
+    return total
+
+
+@njit(nogil=True, forceinline=True)
+def _walk_facts(tab: Tables, opt: Options, u: Int, c: Int, t: float, row: F64) -> None:
+    """Inner products of the walks' sums: random signatures of different nodes cancel, equal ones count."""
+    at_u = np.exp(-opt.walk_rate * (t - tab.last_t[u])) if tab.degree[u] else 0.0
+    at_c = np.exp(-opt.walk_rate * (t - tab.last_t[c])) if tab.degree[c] else 0.0
+    column = WALK
+    fade_u = 1.0
+    for i in range(STEPS + 1):
+        fade_c = 1.0
+        for j in range(STEPS + 1):
+            if i + j > 0:
+                row[column] = fade_u * fade_c * _dot(tab.walk[u, i], tab.walk[c, j])
+                column += 1
+            fade_c *= at_c
+        fade_u *= at_u
+    for i in range(1, STEPS + 1):
+        row[WALK_SRC + i - 1] = at_u ** (2 * i) * _dot(tab.walk[u, i], tab.walk[u, i])
+        row[WALK_DST + i - 1] = at_c ** (2 * i) * _dot(tab.walk[c, i], tab.walk[c, i])
+
+
+@njit(nogil=True, forceinline=True)
+def _node_facts(tab: Tables, u: Int, c: Int, t: float, row: F64) -> None:
+    """What either says by itself; everything else as for two nodes that never met."""
+    for x in range(len(row)):
+        row[x] = 0.0
+    row[SRC_GAP] = t - tab.last_t[u] if tab.degree[u] else -1.0
+    row[DST_GAP] = t - tab.last_t[c] if tab.degree[c] else -1.0
+    row[DST_IN_AGE] = tab.ints[ROWS] - tab.last_in_row[c] if tab.in_degree[c] else -1.0
+    row[SRC_COUNT] = tab.degree[u]
+    row[DST_COUNT] = tab.degree[c]
+    row[DST_IN_COUNT] = tab.in_degree[c]
+    row[PAIR_GAP] = -1.0
+    row[BANK_GAP] = -1.0
+
+
+@njit(nogil=True, forceinline=True)
 def _candidate_facts(
     tab: Tables,
     scr: Scratch,
@@ -502,25 +579,23 @@ def _candidate_facts(
     stamp: Int,
     distinct: Int,
     mass: float,
+    related: bool,
     row: F64,
 ) -> None:
-    row[:] = 0.0
-    row[SRC_GAP] = t - tab.last_t[u] if tab.degree[u] else -1.0
-    row[DST_GAP] = t - tab.last_t[c] if tab.degree[c] else -1.0
-    row[DST_IN_AGE] = tab.ints[ROWS] - tab.last_in_row[c] if tab.in_degree[c] else -1.0
-    row[SRC_COUNT] = tab.degree[u]
-    row[DST_COUNT] = tab.degree[c]
-    row[DST_IN_COUNT] = tab.in_degree[c]
-    _pair_facts(tab, u, c, t, row)
-    if opt.separate_bank:
-        _bank_facts(tab, u, c, rel, t, opt.window, row)
-    else:
-        row[BANK_COUNT] = row[PAIR_COUNT]
-        row[BANK_GAP] = row[PAIR_GAP]
+    _node_facts(tab, u, c, t, row)
+    if related:
+        _pair_facts(tab, u, c, t, row)
+        if opt.separate_bank:
+            _bank_facts(tab, u, c, rel, t, opt.window, row)
+        else:
+            row[BANK_COUNT] = row[PAIR_COUNT]
+            row[BANK_GAP] = row[PAIR_GAP]
+        if opt.successor:
+            _successor_facts(tab, u, c, row)
     if opt.common or opt.two_hop:
         _neighbor_facts(tab, scr, opt, c, t, stamp, distinct, mass, row)
-    if opt.successor:
-        _successor_facts(tab, u, c, row)
+    if tab.walk.shape[2]:
+        _walk_facts(tab, opt, u, c, t, row)
 
 
 @njit(cache=True, nogil=True)
@@ -570,7 +645,7 @@ def _plan_score(
         n0 = _enter(scr, nodes, c, n0)
         out.cand_h[j] = scr.cur_h[c]
         out.cand_F[j] = scr.cur_F[c]
-        _candidate_facts(tab, scr, opt, u, c, rel, t, stamp, distinct, mass, out.facts[j])
+        _candidate_facts(tab, scr, opt, u, c, rel, t, stamp, distinct, mass, True, out.facts[j])
     if opt.attention:
         n0 = _plan_neighbors(tab, scr, opt, nodes, u, t, q, out, n0)
     return n0
@@ -626,3 +701,15 @@ def advance(tab: Tables, opt: Options, src: I64, dst: I64, t: F64, rel: I64, sta
     """Observe rows without planning anything: how a resumed run brings its counters back."""
     for r in range(start, stop):
         observe(tab, opt, src[r], dst[r], t[r], rel[r])
+
+
+@njit(cache=True, nogil=True)
+def survey(
+    tab: Tables, scr: Scratch, opt: Options, u: Int, t: float, rel: Int, cand: I64, related: Bool, facts: F64
+) -> None:
+    """Facts of a great many candidates of one source; hash tables are probed for the related ones only."""
+    stamp, distinct, mass = np.int64(-1), 0, 0.0
+    if opt.common or opt.two_hop:
+        stamp, distinct, mass = _mark_source(tab, scr, opt, u)
+    for j in range(len(cand)):
+        _candidate_facts(tab, scr, opt, u, cand[j], rel, t, stamp, distinct, mass, related[j], facts[j])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from tsnn.plan.chunk import ChunkPlan, ScorePlan, UpdatePlan
 from tsnn.plan.counters import Counters
 from tsnn.plan.facts import FACTS
 from tsnn.plan.kernels import OUT, Options, ScoreOut, UpdateOut
-from tsnn.types import F64, I32
+from tsnn.types import F64, I32, I64, Bool
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class PlanSpec:
     two_hop: bool = False
     successor: bool = False
     attention: int = 0  # neighbors of the source that the score attends to
+    walk_dim: int = 0  # length of the signatures that walks sum up; 0: no walks
+    walk_decay: float = 1.0  # time in which a step of a walk fades by 1/e
     buffer: int = 0  # neighbors to remember per node, where that is more than the others ask for
 
     @classmethod
@@ -48,8 +50,14 @@ class PlanSpec:
             two_hop=features.two_hop,
             successor=features.successor,
             attention=model.num_neighbors if model.attention else 0,
+            walk_dim=features.walk_dim if features.walks else 0,
+            walk_decay=features.walk_decay * mean_gap,
             buffer=model.num_neighbors,
         )
+
+    def without_states(self) -> PlanSpec:
+        """The same facts, without the neighbor lists of the recurrence and of attention."""
+        return replace(self, num_neighbors=0, attention=0, buffer=self.ring)
 
     @property
     def ring(self) -> int:
@@ -65,12 +73,21 @@ def mean_gap(t: NDArray[np.generic]) -> float:
 
 
 class Planner:
-    """Walks a stream once, from row 0 on; `plan` is the only way forward."""
+    """Walks a stream once, from row 0 on; `plan` is the only way forward.
 
-    def __init__(self, stream: EventStream, spec: PlanSpec) -> None:
+    A stream that continues an earlier one takes over its counters and its origin.
+    """
+
+    def __init__(
+        self,
+        stream: EventStream,
+        spec: PlanSpec,
+        counters: Counters | None = None,
+        origin: np.generic | float | None = None,
+    ) -> None:
         self.stream, self.spec = stream, spec
         # Times relative to the first row: int64 nanoseconds keep their precision as float64 (D-10).
-        self.origin = stream.t[0] if stream.num_events else 0
+        self.origin: Any = origin if origin is not None else stream.t[0] if stream.num_events else 0
         self._t = self._clock(stream.t)
         self._rel = np.zeros(stream.num_events, np.int64) if stream.edge_type is None else stream.edge_type
         self._options = Options(
@@ -83,13 +100,17 @@ class Planner:
             separate_bank=spec.window > 0 or stream.edge_type is not None,
             window=float(spec.window),
             cn_decay=float(spec.cn_decay),
+            walk_rate=1.0 / spec.walk_decay,
         )
-        self.reset_state()
+        self.position = 0
+        self.counters = counters or Counters(stream.num_nodes, spec.ring, spec.walk_dim)
+        self.counters.introduce(stream.ids.keys)
 
     def reset_state(self) -> None:
         """Forget every event."""
         self.position = 0
-        self.counters = Counters(self.stream.num_nodes, self.spec.ring)
+        self.counters = Counters(self.stream.num_nodes, self.spec.ring, self.spec.walk_dim)
+        self.counters.introduce(self.stream.ids.keys)
 
     def advance(self, stop: int) -> None:
         """Observe rows up to `stop` without planning them."""
@@ -124,6 +145,17 @@ class Planner:
         while self.position < stop:
             yield self.plan(min(self.position + rows, stop), NO_QUERIES)
 
+    def survey(self, src: int, t: NDArray[np.generic], edge_type: int, cand: I64, related: Bool) -> F64:
+        """Facts of many candidates of one source as of now; `related` marks those with whom it may have a history.
+
+        A candidate is related if it ever met the source, or ever followed one of its last three destinations.
+        """
+        facts = np.empty((len(cand), len(FACTS)))
+        clock = float(self._clock(t)[0])
+        tables, scratch = self.counters.tables, self.counters.scratch
+        kernels.survey(tables, scratch, self._options, src, clock, edge_type, cand, related, facts)
+        return facts
+
     def _check_stop(self, stop: int) -> None:
         if not self.position <= stop <= self.stream.num_events:
             raise InputError(
@@ -136,7 +168,7 @@ class Planner:
     def _allocate(self, n: int, queries: Queries) -> tuple[UpdateOut, ScoreOut, I32, I32]:
         spec, nq, nc = self.spec, len(queries), len(queries.cand)
         active = n * (2 + 2 * spec.num_neighbors)
-        rows = min(self.stream.num_nodes, active + nq * (1 + spec.attention) + nc)
+        rows = min(self.counters.num_nodes, active + nq * (1 + spec.attention) + nc)
         i32 = np.int32
         update = UpdateOut(
             nodes=np.empty(rows, np.int64),

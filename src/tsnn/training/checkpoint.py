@@ -24,6 +24,7 @@ class Position:
 
     config: str  # resolved TOML: a checkpoint of other settings is refused
     data: str  # fingerprint of the stream
+    warm: bool = False  # whether the head has been warmed up
     epoch: int = 0
     row: int = 0  # next training row of this epoch
     step: int = 0  # optimizer steps taken

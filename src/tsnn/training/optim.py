@@ -13,14 +13,14 @@ _GEOMETRY = ("updater.frame_in", "updater.frame_out", "updater.theta", "frame_bi
 
 
 def make_optimizer(model: TSNN, config: TrainConfig) -> torch.optim.AdamW:
-    """Two groups: the geometry (frames, gain, temperature) at mu_geo times the base rate, and the rest."""
-    geometry: list[torch.nn.Parameter] = []
-    rest: list[torch.nn.Parameter] = []
+    """Three groups: the geometry (frames, gain, temperature) at mu_geo times the base rate, the head, the rest."""
+    rates = {"rest": 1.0, "geometry": config.geometry_lr, "head": config.head_lr if config.warmup else 1.0}
+    members: dict[str, list[torch.nn.Parameter]] = {name: [] for name in rates}
     for name, parameter in model.named_parameters():
-        (geometry if name.startswith(_GEOMETRY) else rest).append(parameter)
+        group = "geometry" if name.startswith(_GEOMETRY) else "head" if name.startswith("head.") else "rest"
+        members[group].append(parameter)
     groups = [
-        {"params": rest, "lr": config.lr, "base_lr": config.lr},
-        {"params": geometry, "lr": config.lr * config.geometry_lr, "base_lr": config.lr * config.geometry_lr},
+        {"params": members[name], "lr": config.lr * rate, "base_lr": config.lr * rate} for name, rate in rates.items()
     ]
     return torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True)
 

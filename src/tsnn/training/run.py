@@ -2,7 +2,8 @@
 
 config.toml          the resolved configuration
 weights.safetensors  parameters; its metadata hold the shape of the stream
-state.safetensors    stalks, frames and counters after the last event of the stream
+state.safetensors    stalks, frames and counters before the last timestamp of the stream, and the events of that timestamp:
+                     who asks at that very time must not see them (strict), who asks later replays them first
 ids.parquet          external node ids, in index order
 metrics.json         every figure, each with its protocol card
 journal.jsonl        what happened, epoch by epoch
@@ -15,7 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -98,9 +101,23 @@ def save_run(folder: Path, model: TSNN, stream: EventStream, metrics: dict[str, 
 
 
 def final_state(model: TSNN, stream: EventStream) -> dict[str, Tensor]:
-    """Stalks, frames and counters once every event of the stream has been observed by the frozen weights."""
+    """The stream as the frozen weights have seen it, up to its last timestamp, and the events of that one."""
     scorer = ModelScorer(model, stream)
-    planner = replay_all(scorer, stream)
-    counters = {f"counters/{name}": torch.from_numpy(column) for name, column in planner.counters.snapshot().items()}
-    origin = torch.tensor(planner.origin)
-    return {**scorer.store.snapshot(), **counters, "origin": origin, "clock": torch.tensor(stream.t[-1])}
+    settled = int(np.searchsorted(stream.t, stream.t[-1]))
+    planner = replay_all(scorer, stream.take(slice(0, settled)))
+    return state_tensors(
+        scorer.store.snapshot(), planner.counters.snapshot(), stream.t[0], stream.take(slice(settled, None))
+    )
+
+
+def state_tensors(
+    states: dict[str, Tensor], counters: dict[str, NDArray[np.generic]], origin: Any, tie: EventStream
+) -> dict[str, Tensor]:
+    """What `state.safetensors` holds: stalks, frames and counters before `tie`, the events of the last timestamp."""
+    tensors = {**states, "origin": torch.tensor(origin), "clock": torch.tensor(tie.t[-1])}
+    tensors |= {f"counters/{name}": torch.from_numpy(column) for name, column in counters.items()}
+    columns = {name: getattr(tie, name) for name in ("src", "dst", "t", "msg", "edge_type")}
+    tensors |= {f"tie/{name}": torch.tensor(column) for name, column in columns.items() if column is not None}
+    if tie.node_type is not None:
+        tensors["node_type"] = torch.tensor(tie.node_type)
+    return tensors

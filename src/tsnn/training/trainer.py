@@ -34,6 +34,7 @@ from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 from tsnn.training.checkpoint import Position, load_checkpoint, restore_optimizer, save_checkpoint
 from tsnn.training.journal import Journal
 from tsnn.training.optim import make_optimizer, set_rate
+from tsnn.training.warmup import warm_up
 from tsnn.types import Visibility
 
 CHECKPOINT_SECONDS = 60.0
@@ -124,12 +125,23 @@ class Trainer:
     def run(self) -> Trained:
         """Train to the end, from the last checkpoint if there is one."""
         self._resume()
+        if self.config.train.warmup and not self.position.warm:
+            self._warm_up()
         while self.position.epoch < self.config.train.epochs and not self._out_of_patience():
             self._train_epoch()
             self._close_epoch()
         self.model.load_state_dict(self._best)
         self.model.eval()
         return Trained(self.model, self.position.best_metric, self.position.best_epoch, self.position.epoch)
+
+    def _warm_up(self) -> None:
+        """Start from what the data alone says (docs/decisions/0006)."""
+        train = self.config.train
+        warm_up(self.model, self.split, self._cuts, self._pool, epochs=train.warmup, seed=train.seed)
+        self.position.warm = True
+        self._keep_if_best()
+        self.model.head.geometry_weight.fill_(1.0)
+        self._save()
 
     def _out_of_patience(self) -> bool:
         return self.position.epoch - 1 - self.position.best_epoch >= self.config.train.patience
@@ -143,10 +155,14 @@ class Trainer:
             yield start, stop, first, int(np.searchsorted(self._cuts, stop, side="right"))
 
     def queries(self, start: int, first: int, last: int) -> Queries:
-        """Training rows first..last-1 with fresh negatives, positive first."""
+        """Training rows first..last-1 with fresh negatives, positive first; those of one cut in random order.
+
+        Tied rows often stand sorted in their file, and minibatches of one destination teach nothing.
+        """
         train, stream = self.config.train, self.stream
         rng = np.random.default_rng([train.seed, self.position.epoch, start])
-        rows = np.arange(first, last)
+        rows = first + rng.permutation(last - first)
+        rows = rows[np.argsort(self._cuts[rows], kind="stable")]
         negatives = draw_training_negatives(
             stream, self._cuts[rows], rows, train.negatives, train.sampler, rng, self._pool
         )
@@ -238,18 +254,24 @@ class Trainer:
 
     def _close_epoch(self) -> None:
         """Validate, keep the best weights, journal, checkpoint."""
-        self.model.eval()
-        metric = self._validate(self.model)
         position = self.position
-        if metric > position.best_metric:
-            position.best_metric, position.best_epoch = metric, position.epoch
-            self._best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        metric = self._keep_if_best()
         means = [total / max(position.terms, 1) for total in position.sums]
         losses = dict(zip(Losses._fields, means, strict=False))
         self._journal.write(epoch=position.epoch, step=position.step, losses=losses, validation=metric)
         position.epoch += 1
         position.row = 0
         self._save()
+
+    def _keep_if_best(self) -> float:
+        """The validation figure of the present weights, which become the best if they are."""
+        self.model.eval()
+        metric = self._validate(self.model)
+        if metric > self.position.best_metric:
+            self.position.best_metric = metric
+            self.position.best_epoch = self.position.epoch if self.model.head.geometry_weight else -1
+            self._best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        return metric
 
     def _save(self) -> None:
         if self._path is None:
