@@ -18,7 +18,7 @@ from tsnn.cli.main import app, main
 from tsnn.config import Config
 
 ROOT = Path(__file__).resolve().parents[1]
-CONFIGS = sorted((ROOT / "configs").glob("*.toml"))
+CONFIGS = sorted((ROOT / "src/tsnn/configs").glob("*.toml"))
 
 FLAGS = {
     ("demo",): {"--out"},

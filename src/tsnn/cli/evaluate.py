@@ -33,7 +33,7 @@ def evaluate(
     """Evaluate a run or a baseline: every figure comes with what an event was allowed to see."""
     seen = Visibility.parse(visibility)
     split = default_split(load(data))
-    candidate = _scorer(scorer, split.stream, seed)
+    candidate = scorer_of(scorer, split.stream, seed)
     result = evaluate_scorer(candidate, split, seen, protocol=protocol, negatives=negatives).to_dict()
     if json:
         print_json(result)
@@ -41,7 +41,8 @@ def evaluate(
         print_figures([result])
 
 
-def _scorer(name: str, stream: EventStream, seed: int) -> Scorer:
+def scorer_of(name: str, stream: EventStream, seed: int) -> Scorer:
+    """The run in a folder, or the baseline of that name."""
     if name.partition(":")[0] in NAMES:
         return baseline(name, data=stream.name, seed=seed)
     if not Path(name).is_dir():

@@ -10,7 +10,10 @@ from tsnn.cli.bench import app as bench_app
 from tsnn.cli.data import app as data_app
 from tsnn.cli.demo import demo
 from tsnn.cli.evaluate import evaluate
+from tsnn.cli.reproduce import reproduce
+from tsnn.cli.slices import slices
 from tsnn.cli.train import train
+from tsnn.cli.tune import tune
 from tsnn.errors import TsnnError
 
 app = typer.Typer(
@@ -23,6 +26,9 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(train)
 app.command()(evaluate)
+app.command()(reproduce)
+app.command()(tune)
+app.command()(slices)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 

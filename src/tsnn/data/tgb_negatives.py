@@ -102,7 +102,7 @@ class NegativeTable:
             keys = np.array([[int(part) for part in key] for key in samples], dtype=np.int64).reshape(len(samples), 3)
             parts = [np.asarray(sample).ravel() for sample in samples.values()]
             ptr = _pointers(len(part) for part in parts)
-            values = np.concatenate(parts).astype(np.int32) if parts else np.empty(0, np.int32)
+            values = np.concatenate([*parts, np.zeros(0, np.int64)]).astype(np.int32) if parts else np.empty(0, np.int32)
         except (TypeError, ValueError, OverflowError):
             raise InputError(f"{origin} does not map keys of three integers to node lists; fetch it again.") from None
         return cls(keys, ptr, values)

@@ -57,12 +57,13 @@ def evaluate(
 def validation_metric(split: Split, visibility: Visibility) -> Callable[[Scorer], float]:
     """The figure that chooses epochs and settings; it reads validation rows and never a test row."""
     protocol = protocol_of(split.stream)
+    stored = tgb_negatives(split) if protocol == "tgb" else None
 
     def measure(scorer: Scorer) -> float:
         if protocol == "dgb":
             result = evaluate_dgb(scorer, split, visibility, sets=("val",))
-        elif protocol == "tgb":
-            result = evaluate_tgb(scorer, split, visibility, tgb_negatives(split), sets=("val",))
+        elif stored is not None:
+            result = evaluate_tgb(scorer, split, visibility, stored, sets=("val",))
         else:
             result = evaluate_stream(scorer, split, visibility, negatives=_VALIDATION_NEGATIVES, sets=("val",))
         return result.metrics["val"][SELECTION[protocol]]

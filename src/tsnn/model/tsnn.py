@@ -168,7 +168,7 @@ class TSNN(nn.Module):
         self, compared: Compared, plan: ScorePlan, stream: EventStream, data: Tensor | None = None
     ) -> ScoreParts:
         """psi and the score of every candidate (eq:score_features, eq:edgebank_mixture)."""
-        geometry, source, difference = compared
+        geometry = compared.geometry
         features, query = self.config.features, self.query_of_candidate(plan)
         columns = [self.head.scalars(geometry), self.data_features(plan) if data is None else data]
         relation = self._index(plan.edge_type)[query]
@@ -181,13 +181,20 @@ class TSNN(nn.Module):
             ]
         if features.encoded_gaps:
             columns += [self._encoded(plan, "src_gap"), self._encoded(plan, "dst_gap")]
-        if features.transported_difference and source is not None and difference is not None:
-            frames = self.live(source.F)[query]
-            columns.append(reflect(frames, difference, eps=self.config.model.reflector_eps, transpose=True))
+        if features.transported_difference:
+            columns.append(self._local_difference(compared, query))
         bank_count = self._tensor(plan.facts[:, COLUMN["bank_count"]])
         gate = relation if self.shape.num_relations else torch.zeros_like(query)
         parts: ScoreParts = self.head(geometry, torch.cat(columns, dim=1), bank_count, gate)
         return parts
+
+    def _local_difference(self, compared: Compared, query: Tensor) -> Tensor:
+        """h_u - Q_uv h_v in the source's own frame (app:optional_score_features); zeros where nothing was compared."""
+        if compared.source is None or compared.difference is None:
+            return torch.zeros(len(query), self.config.model.stalk_dim, dtype=self.dtype, device=self.device)
+        frames = self.live(compared.source.F)[query]
+        eps = self.config.model.reflector_eps
+        return self.head.geometry_weight * reflect(frames, compared.difference, eps=eps, transpose=True)
 
     def _encoded(self, plan: ScorePlan, fact: str) -> Tensor:
         gap = self._tensor(plan.facts[:, COLUMN[fact]])

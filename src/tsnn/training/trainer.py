@@ -125,7 +125,7 @@ class Trainer:
     def run(self) -> Trained:
         """Train to the end, from the last checkpoint if there is one."""
         self._resume()
-        if self.config.train.warmup and not self.position.warm:
+        if self.config.train.warmup and self.config.model.residual and not self.position.warm:
             self._warm_up()
         while self.position.epoch < self.config.train.epochs and not self._out_of_patience():
             self._train_epoch()

@@ -1,0 +1,79 @@
+"""tsnn reproduce"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tsnn.cli.display import console, print_json
+from tsnn.config import parse_override
+from tsnn.study.markdown import table_lines
+from tsnn.study.reproduce import Study, write_summary
+from tsnn.study.reproduce import reproduce as run_study
+from tsnn.study.statistics import add_statistics
+from tsnn.study.tables import TABLES
+
+
+def reproduce(
+    table: Annotated[str, typer.Argument(help=f"One of {', '.join(TABLES)}.")],
+    data: Annotated[
+        list[str] | None, typer.Option(help="A data set of the table, or any address; may be given several times.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Seeds 0 .. N-1; by default as many as the paper has.")] = None,
+    visibility: Annotated[
+        list[str] | None, typer.Option(help="strict, arrival or batch:N; may be given several times.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the results; what is stored there is not run again.")] = Path(
+        "runs/reproduce"
+    ),
+    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster that runs the jobs instead.")] = None,
+    shuffle_ties: Annotated[bool, typer.Option(help="Shuffle the rows inside their timestamps first.")] = False,
+    untuned: Annotated[bool, typer.Option(help="The default configuration instead of the data set's own.")] = False,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="section.key=value; may be given several times.")
+    ] = None,
+    statistics: Annotated[bool, typer.Option(help="Average ranks, Wilcoxon and Friedman tests as well.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """One of the paper's tables: ours beside its figures, per visibility, with the heuristics and `features`."""
+    overrides = dict(parse_override(text) for text in set_ or [])
+    study = Study(data, seeds, visibility, shuffle_ties, not untuned, overrides)
+    with job_bar(json) as progress:
+        result = run_study(table, out, study, workers=workers, ray=ray, progress=progress)
+    files = write_summary(result, out)
+    if statistics:
+        add_statistics(result, out)
+    if json:
+        print_json(result)
+        return
+    _show(result)
+    console.print(f"results written to {files}", style="dim")
+
+
+def _show(result: dict[str, Any]) -> None:
+    print("\n".join(table_lines(result["rows"])))
+    for entry in result["absent"]:
+        console.print(f"{entry['data']} is not here; put its files into {entry['put_files_in']}", style="dim")
+    committed = result["committed"]
+    if committed["jobs"]:
+        difference = committed["largest_difference"]
+        same = "equal to the committed ones" if difference == 0 else f"within {difference:.2g} of the committed ones"
+        console.print(f"{committed['jobs']} jobs: figures {same}")
+
+
+@contextmanager
+def job_bar(quiet: bool) -> Iterator[Any]:
+    """A callback that draws a bar of finished jobs."""
+    if quiet:
+        yield None
+        return
+    columns = [TextColumn("jobs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("jobs", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

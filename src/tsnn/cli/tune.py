@@ -1,0 +1,54 @@
+"""tsnn tune"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tsnn.cli.display import console, print_json
+from tsnn.cli.reproduce import job_bar
+from tsnn.config import parse_override
+from tsnn.study.tune import Search, write_config
+from tsnn.study.tune import tune as run_search
+from tsnn.types import Visibility
+
+
+def tune(
+    data: Annotated[str, typer.Argument(help="Address or path of the data.")],
+    visibility: Annotated[str, typer.Option(help="strict, arrival or batch:N.")] = "strict",
+    trials: Annotated[int, typer.Option(help="Finished trials in all; those already stored count.")] = 50,
+    storage: Annotated[Path, typer.Option(help="SQLite file; a search that was stopped goes on in it.")] = Path(
+        "runs/tune.db"
+    ),
+    timeout: Annotated[float | None, typer.Option(help="Seconds after which no further trial begins.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster that runs the trials instead.")] = None,
+    out: Annotated[Path | None, typer.Option(help="TOML file for the best configuration.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="section.key=value that every trial keeps; several times.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Search a configuration for a data set on its validation rows; the test rows are removed before it begins."""
+    fixed = dict(parse_override(text) for text in set_ or [])
+    search = Search(data, str(Visibility.parse(visibility)), fixed)
+    with job_bar(json) as progress:
+        result = run_search(
+            search, storage, trials=trials, timeout=timeout, workers=workers, ray=ray, progress=progress
+        )
+    if out is not None:
+        settings = "".join(f" --set {text}" for text in set_ or [])
+        write_config(result, out, f"tsnn tune {data} --visibility {visibility} --trials {trials}{settings}")
+    if json:
+        print_json(result)
+        return
+    table = Table("setting", "best", title=f"{data}, {visibility}: validation {result['best']['validation']:.4f}")
+    for name, value in sorted(result["best"]["settings"].items()):
+        table.add_row(name, str(value))
+    Console().print(table)
+    if result["defaults"] is not None:
+        console.print(f"the defaults: {result['defaults']:.4f}")

@@ -1,0 +1,157 @@
+"""Jobs: one scorer on one data set under one visibility with one seed, and the store of what came out.
+
+A job's key is a hash of everything that determines its figures, so a stored one is never run again and a changed
+configuration, data file or format never passes for an old result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tsnn.config import Config
+from tsnn.data.catalog import default_split, load
+from tsnn.data.split import Split, make_split
+from tsnn.errors import RunError, TsnnError
+from tsnn.evaluation.evaluate import evaluate, validation_metric
+from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.roster import baseline
+from tsnn.evaluation.scorer import Scorer
+from tsnn.files import write_whole
+from tsnn.model.tsnn import TSNN
+from tsnn.training.trainer import Trainer
+from tsnn.types import Visibility
+
+FORMAT = 1  # raise it when stored figures no longer mean what the code computes
+MODEL = "tsnn"
+_SHUFFLE_SEED = 0
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be run; `config` is the resolved TOML of the model and empty for a baseline."""
+
+    data: str
+    identity: str  # of the split's rows
+    visibility: str
+    scorer: str
+    seed: int
+    config: str = ""
+    shuffled: bool = False  # rows shuffled inside their timestamps
+
+    @property
+    def key(self) -> str:
+        """Hash of everything above."""
+        text = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+@lru_cache(maxsize=2)
+def study_split(data: str, shuffled: bool = False) -> Split:
+    """The data set's own split, kept for the next job on it."""
+    split = default_split(load(data))
+    return shuffle_ties(split) if shuffled else split
+
+
+def shuffle_ties(split: Split) -> Split:
+    """The same rows in another order inside each timestamp; no timestamp spans two segments."""
+    stream = split.stream
+    drawn = np.random.default_rng(_SHUFFLE_SEED).permutation(stream.num_events)
+    order = drawn[np.argsort(stream.t[drawn], kind="stable")]
+    return make_split(stream.take(order), split.train_end, split.val_end, split.full)
+
+
+def identity_of(split: Split) -> str:
+    """Changes when a row, an id or a bound of the split does."""
+    return f"{split.stream.fingerprint()}-{split.train_end}-{split.val_end}"
+
+
+def run_job(job: Job) -> Record:
+    """Train if the scorer is the model, evaluate, and return the record to be stored."""
+    torch.set_num_threads(1)  # one process a core
+    split = study_split(job.data, job.shuffled)
+    if identity_of(split) != job.identity:
+        raise RunError(f"{job.data} has other rows here than where the study was planned; copy the same files.")
+    visibility = Visibility.parse(job.visibility)
+    began = time.monotonic()
+    scorer, training = _scorer(job, split, visibility)
+    result = evaluate(scorer, split, visibility).to_dict()
+    seconds = round(time.monotonic() - began, 1)
+    return {"format": FORMAT, "key": job.key, "job": asdict(job), **result, "training": training, "seconds": seconds}
+
+
+def _scorer(job: Job, split: Split, visibility: Visibility) -> tuple[Scorer, dict[str, Any] | None]:
+    if job.scorer != MODEL:
+        return baseline(job.scorer, data=split.stream.name, seed=job.seed), None
+    measure = validation_metric(split, visibility)
+    history: list[float] = []
+
+    def validate(model: TSNN) -> float:
+        history.append(measure(ModelScorer(model, split.stream)))
+        return history[-1]
+
+    trained = Trainer(Config.parse(job.config), split, validate).run()
+    training = {"epochs": trained.epochs, "best_epoch": trained.best_epoch, "validation": history}
+    return ModelScorer(trained.model, split.stream), training
+
+
+class ResultStore:
+    """A folder of records, one JSON file a job, each written whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "jobs"
+
+    def path(self, job: Job) -> Path:
+        """Where the job's record stands."""
+        return self.folder / f"{job.key}.json"
+
+    def load(self, job: Job) -> Record | None:
+        """The record of a job that has been run."""
+        path = self.path(job)
+        if not path.is_file():
+            return None
+        try:
+            record: Record = json.loads(path.read_text())
+        except json.JSONDecodeError:
+            raise RunError(f"{path} is not a result; remove it and run the command again.") from None
+        return record
+
+    def save(self, job: Job, record: Record) -> None:
+        """Keep a record."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.path(job), json.dumps(record, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+
+    def write(partial: Path) -> None:
+        partial.write_text(text)
+
+    write_whole(path, write)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished job: its record, or the sentence that says why there is none."""
+
+    job: Job
+    record: Record | None
+    error: str = ""
+
+
+def attempt(job: Job) -> Outcome:
+    """Run a job; an error of the package's own becomes part of the outcome, so that the other jobs go on."""
+    try:
+        return Outcome(job, run_job(job))
+    except TsnnError as error:
+        return Outcome(job, None, str(error))

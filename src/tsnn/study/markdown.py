@@ -1,0 +1,119 @@
+"""Rows of a table as Markdown, one table per visibility."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Row = dict[str, Any]
+UNKNOWN = "n/a"
+MEMORY_PEERS = ("TGN", "NAT", "PINT")
+
+
+def table_lines(rows: list[Row]) -> list[str]:
+    """One Markdown table per visibility, each under its own heading."""
+    lines: list[str] = []
+    for visibility in dict.fromkeys(row["visibility"] for row in rows):
+        same = [row for row in rows if row["visibility"] == visibility]
+        lines += [f"### `{visibility}`", "", *visibility_lines(same), ""]
+    return lines
+
+
+def visibility_lines(rows: list[Row]) -> list[str]:
+    """The rows of one visibility: against the paper and the peers, or removal by removal."""
+    if any("change" in row for row in rows):
+        return removal_lines(rows)
+    metrics = metrics_of(rows)
+    names = " / ".join(metric.upper() for metric in metrics)
+    alike = [name for name in MEMORY_PEERS if rows[0]["visibility"].startswith("batch")]
+    baselines = list(dict.fromkeys(name for row in rows for name in row["baselines"]))
+    header = ["data", "seeds", f"ours, {names}", "the paper", "ours less the paper's", "best peer"]
+    header += ["best peer that sees the same", *alike, *baselines]
+    lines = [_line(header), _line("---" for _ in header)]
+    for row in rows:
+        cells = [title(row), str(row["seeds"]), *_against_paper(row, metrics)]
+        cells += [figures(row["peers_alike"].get(name), metrics) for name in alike]
+        lines.append(_line([*cells, *(figures(row["baselines"].get(name), metrics) for name in baselines)]))
+    return lines
+
+
+def _against_paper(row: Row, metrics: list[str]) -> list[str]:
+    gap = " / ".join(_signed(difference(row, metric)) for metric in metrics)
+    return [
+        figures(row["ours"], metrics),
+        figures(row["paper"], metrics),
+        gap if row["paper"] else UNKNOWN,
+        _peer(row["best_peer"], metrics),
+        _peer(best_alike(row, metrics), metrics),
+    ]
+
+
+def removal_lines(rows: list[Row]) -> list[str]:
+    """The rows of one visibility: the whole model first, then what each removal changes."""
+    header = ["data", "variant", "seeds", "AP", "change", "the paper's AP", "its change", "same direction"]
+    lines = [_line(header), _line("---" for _ in header)]
+    for row in sorted(rows, key=lambda row: (row["data"].lower(), "change" in row)):
+        change = row.get("change", {})
+        agrees = {True: "yes", False: "no", None: ""}[change.get("same_direction")]
+        cells = [title(row), row["variant"], str(row["seeds"]), figures(row["ours"], ["ap"])]
+        cells += [_signed(change.get("ours"), ""), figures(row["paper"], ["ap"]), _signed(change.get("paper"), "")]
+        lines.append(_line([*cells, agrees]))
+    return lines
+
+
+def title(row: Row) -> str:
+    """A data set, and what is out of the ordinary about the row."""
+    return f"{row['data']} ({row['kind']})" if row.get("kind") else str(row["data"])
+
+
+def metrics_of(rows: list[Row]) -> list[str]:
+    """The metrics that the rows hold, in their order."""
+    return list(dict.fromkeys(metric for row in rows for metric in row["ours"]))
+
+
+def difference(row: Row, metric: str, other: str = "paper") -> float | None:
+    """Our mean less another's."""
+    theirs = (row[other] or {}).get(metric)
+    return row["ours"][metric]["mean"] - theirs["mean"] if theirs and metric in row["ours"] else None
+
+
+def figures(cells: dict[str, Any] | None, metrics: list[str]) -> str:
+    """Mean and deviation of each metric: `97.06 ± 0.02 / 96.23 ± 0.05`."""
+    return " / ".join(figure((cells or {}).get(metric)) for metric in metrics) if cells else UNKNOWN
+
+
+def figure(cell: dict[str, Any] | None) -> str:
+    """Mean and, where there is one, deviation."""
+    if cell is None:
+        return UNKNOWN
+    spread = cell.get("std")
+    return f"{cell['mean']:.2f}" + (f" ± {spread:.2f}" if spread is not None else "")
+
+
+def best_alike(row: Row, metrics: list[str]) -> dict[str, Any]:
+    """Of each metric the best among the peers that see what the row's visibility shows."""
+    best = {}
+    for metric in metrics:
+        known = {name: cells[metric] for name, cells in row["peers_alike"].items() if metric in cells}
+        if known:
+            name = max(known, key=lambda method: known[method]["mean"])
+            best[metric] = {"method": name, **known[name]}
+    return best
+
+
+def _peer(peers: dict[str, Any] | None, metrics: list[str]) -> str:
+    known = peers or {}
+    return " / ".join(f"{known[m]['method']} {known[m]['mean']:.2f}" for m in metrics if m in known) or UNKNOWN
+
+
+def _signed(value: float | None, absent: str = UNKNOWN) -> str:
+    return absent if value is None else f"{value:+.2f}"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def document(heading: str, rows: list[Row], lines: Callable[[list[Row]], list[str]] = table_lines) -> str:
+    """A page of its own."""
+    return "\n".join([f"# {heading}", "", *lines(rows)]).rstrip() + "\n"

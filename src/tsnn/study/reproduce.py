@@ -1,0 +1,168 @@
+"""From the name of a table to its rows: plan the jobs, run those not yet stored, and set ours beside the paper's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tsnn.errors import ConfigError, RunError
+from tsnn.study.configs import config_for, config_path
+from tsnn.study.figures import save_svg, table_figure
+from tsnn.study.jobs import MODEL, Job, Record, ResultStore, attempt, identity_of, study_split, write_text
+from tsnn.study.markdown import document
+from tsnn.study.published import label
+from tsnn.study.tables import Cell, Overrides, Table, add_changes, addresses, make_row, table_named
+from tsnn.study.workers import run_tasks
+from tsnn.types import Visibility
+
+COMMITTED = Path("results")  # seen from the project's root
+SEEDLESS = ("edgebank", "popularity", "recency")
+Progress = Callable[[int, int], None]  # jobs done and in all
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is asked for beside the table: None is the table's own choice."""
+
+    data: Sequence[str] | None = None
+    seeds: int | None = None
+    visibilities: Sequence[str] | None = None
+    shuffled: bool = False
+    tuned: bool = True
+    overrides: Overrides = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """Marks rows that are not the table's own, so that they never replace one that is."""
+        marks = [("shuffled", self.shuffled), ("untuned", not self.tuned), ("changed", bool(self.overrides))]
+        return " ".join(name for name, is_set in marks if is_set)
+
+
+def reproduce(
+    name: str,
+    out: Path,
+    study: Study | None = None,
+    *,
+    workers: int | None = None,
+    ray: str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Run what is missing of a table, store every result as it comes, and return the rows asked for."""
+    study = study or Study()
+    table = table_named(name)
+    present, absent = addresses(table, study.data)
+    if not present:
+        places = "; ".join(f"{entry['data']} into {entry['put_files_in']}" for entry in absent)
+        raise ConfigError(f"no data of table {name} is here; put the files of {places}.")
+    cells = plan(table, present, study)
+    records = run_missing(
+        (job for cell in cells for job in cell.jobs), ResultStore(out), workers=workers, ray=ray, progress=progress
+    )
+    rows = [{**make_row(table, cell, records), "kind": study.kind} for cell in cells]
+    add_changes(table, rows)
+    result = {"table": name, "rows": rows, "absent": absent}
+    return {**result, "committed": compare_committed(table, cells, records, out)}
+
+
+def plan(table: Table, data: Sequence[str], study: Study) -> list[Cell]:
+    """One cell per data set, visibility and variant; every address is loaded, so a bad one stops before any work."""
+    if study.seeds is not None and study.seeds < 1:
+        raise ConfigError(f"--seeds {study.seeds} leaves nothing to run; give 1 or more.")
+    seen = [str(Visibility.parse(text)) for text in study.visibilities or table.visibilities]
+    cells = []
+    for address in data:
+        identity = identity_of(study_split(address, study.shuffled))
+        cells += [_cell(table, study, address, identity, v, name) for v in seen for name in table.variants]
+    return cells
+
+
+def _cell(table: Table, study: Study, data: str, identity: str, visibility: str, variant: str) -> Cell:
+    def job(scorer: str, seed: int, config: str = "") -> Job:
+        return Job(data, identity, visibility, scorer, seed, config, study.shuffled)
+
+    seeds = range(study.seeds or table.seeds)
+    changes = {**study.overrides, **table.variants[variant]}
+    configs = [config_for(data, visibility, {**changes, "train.seed": seed}, tuned=study.tuned) for seed in seeds]
+    path = config_path(data, visibility) if study.tuned else None
+    baselines = table.baselines if variant == table.yardstick else ()
+    return Cell(
+        data,
+        visibility,
+        variant,
+        path.name if path else "defaults",
+        [job(MODEL, seed, config.to_toml()) for seed, config in zip(seeds, configs, strict=True)],
+        {name: [job(name, seed) for seed in ([0] if name in SEEDLESS else seeds)] for name in baselines},
+    )
+
+
+def run_missing(
+    jobs: Iterable[Job],
+    store: ResultStore,
+    *,
+    workers: int | None = None,
+    ray: str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Record]:
+    """The records of all jobs by key; those not stored yet are run, the model's first because they take longest."""
+    wanted = {job.key: job for job in jobs}
+    records = {key: record for key, job in wanted.items() if (record := store.load(job)) is not None}
+    missing = sorted((job for key, job in wanted.items() if key not in records), key=lambda job: job.scorer != MODEL)
+    say = progress or (lambda done, total: None)
+    say(len(records), len(wanted))
+    failed = []
+    for outcome in run_tasks(attempt, missing, workers=workers, ray=ray) if missing else ():
+        if outcome.record is None:
+            failed.append(f"{outcome.job.data} {outcome.job.visibility} seed {outcome.job.seed}: {outcome.error}")
+            continue
+        store.save(outcome.job, outcome.record)
+        records[outcome.job.key] = outcome.record
+        say(len(records), len(wanted))
+    if failed:
+        raise RunError(f"{len(failed)} of {len(missing)} jobs failed, the others are stored; the first: {failed[0]}")
+    return records
+
+
+def compare_committed(table: Table, cells: list[Cell], records: dict[str, Record], out: Path) -> dict[str, Any]:
+    """How far the figures are from those stored with the project for the same jobs."""
+    store = ResultStore(project_root() / COMMITTED)
+    if store.folder.resolve() == ResultStore(out).folder.resolve():
+        return {"jobs": 0, "largest_difference": None}
+    differences = []
+    for job in {job.key: job for cell in cells for job in cell.jobs}.values():
+        stored = store.load(job)
+        if stored is not None:
+            ours, theirs = (found["metrics"].get(table.segment, {}) for found in (records[job.key], stored))
+            differences += [abs(ours[name] - theirs[name]) for name in table.metrics if name in ours]
+    return {"jobs": len(differences) // len(table.metrics), "largest_difference": max(differences, default=None)}
+
+
+def project_root() -> Path:
+    """The project the current folder is in, else the folder itself."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), here)
+
+
+def write_summary(result: dict[str, Any], out: Path) -> Path:
+    """OUT/<table>.json, .md and .svg; new rows replace those of the same data, visibility, variant and kind there."""
+    name = result["table"]
+    path = out / f"{name}.json"
+    kept = json.loads(path.read_text())["rows"] if path.is_file() else []
+    merged = {_place(row): row for row in [*kept, *result["rows"]]}
+    rows = [merged[place] for place in sorted(merged)]
+    out.mkdir(parents=True, exist_ok=True)
+    heading = f"{name} ({_label(name)})"
+    write_text(path, json.dumps({"table": name, "label": _label(name), "rows": rows}, indent=1) + "\n")
+    write_text(out / f"{name}.md", document(heading, rows))
+    save_svg(table_figure(rows, heading), out / f"{name}.svg")
+    return path
+
+
+def _place(row: dict[str, Any]) -> tuple[str, ...]:
+    return row["visibility"], row["data"].lower(), row["data"], row["kind"], row["variant"]
+
+
+def _label(table: str) -> str:
+    return label("dgb" if table == "sheaf" else table)

@@ -1,0 +1,142 @@
+"""docs/results.md, written from the stored rows: every table, what agrees with the paper and what does not.
+
+What only a person can say, why a figure is as it is, stands in `results/notes/<table>.md` and is put under its table.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tsnn.study.jobs import write_text
+from tsnn.study.markdown import difference, figure, metrics_of, table_lines, title
+from tsnn.study.statistics import OURS, average_ranks, collect, friedman, wilcoxon
+from tsnn.study.tables import TABLES
+
+Row = dict[str, Any]
+PAGE = Path("docs") / "results.md"
+HEADINGS = {
+    "dgb": "DGB, transductive",
+    "dgb-inductive": "DGB, inductive",
+    "tgb": "TGB",
+    "ablation": "Ablation, EdgeBank off",
+    "sheaf": "What states and frames add",
+}
+INTRODUCTION = """# Results
+
+This page is made from the JSON files in `results/` by `python scripts/results.py`; a test keeps it up to date. Figures
+are per cent, mean ± standard deviation (n - 1) over seeds. Each table says what a scored event was allowed to see:
+
+- `strict`: every event with an earlier time. The honest one.
+- `arrival`: every earlier row, also of the same time. The paper's Algorithm 1; its figures belong to this table alone.
+- `batch:200`: every row of earlier batches of 200. What the memory-based peers (TGN, NAT, PINT) see.
+
+The paper's and the peers' figures are transcribed from its tables; ours are measured here. "Best peer that sees the
+same" leaves out methods whose own code shows an event more or less than the table does. The baselines are ours, under
+the same protocol. Every job's record, with its protocol card and configuration, stands in `results/jobs/`.
+"""
+
+
+def render(folder: Path) -> str:
+    """The page for a folder of results."""
+    parts = [INTRODUCTION]
+    for name in TABLES:
+        path = folder / f"{name}.json"
+        if path.is_file():
+            parts.append("\n".join(section(name, json.loads(path.read_text())["rows"], folder)))
+    if len(parts) == 1:
+        parts.append("Nothing is stored yet; `tsnn reproduce dgb --out results` stores a table.\n")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def write_page(root: Path) -> Path:
+    """Write the page of a project."""
+    write_text(root / PAGE, render(root / "results"))
+    return root / PAGE
+
+
+def section(name: str, rows: list[Row], folder: Path) -> list[str]:
+    """One table: how it was made, its figures, what the comparison says, and the notes."""
+    lines = [f"## {HEADINGS[name]}", "", f"Made by `tsnn reproduce {name} --out results`.", ""]
+    lines += table_lines(rows)
+    if (folder / f"{name}.svg").is_file():
+        lines += [f"![{HEADINGS[name]}](../results/{name}.svg)", ""]
+    lines += removals(rows) if any("change" in row for row in rows) else agreement(name, rows)
+    notes = folder / "notes" / f"{name}.md"
+    return [*lines, notes.read_text().rstrip(), ""] if notes.is_file() else lines
+
+
+def agreement(name: str, rows: list[Row]) -> list[str]:
+    """Per visibility: where ours is at or above each yardstick, where it is below, and by how much."""
+    lines = ["**What agrees and what does not** (means; the difference in points):", ""]
+    for visibility in dict.fromkeys(row["visibility"] for row in rows):
+        same = [row for row in rows if row["visibility"] == visibility]
+        for metric in metrics_of(same):
+            statements = [
+                _statement("the paper's figure", [(row, difference(row, metric)) for row in same]),
+                _statement("the best peer's", [(row, difference(row, metric, "best_peer")) for row in same]),
+                _statement("`features`", [(row, _over_features(row, metric)) for row in same]),
+            ]
+            lines += [f"- `{visibility}` {metric.upper()}, {text}" for text in statements if text]
+            lines += _ranks(name, metric, [row for row in same if not row["kind"]], visibility)
+    return [*lines, "", *_shuffled(rows)]
+
+
+def _statement(label: str, gaps: list[tuple[Row, float | None]]) -> str:
+    known = [(title(row), gap) for row, gap in gaps if gap is not None]
+    if not known:
+        return ""
+    above = [f"{name} ({gap:+.2f})" for name, gap in known if round(gap, 2) >= 0]
+    below = [f"{name} ({gap:+.2f})" for name, gap in known if round(gap, 2) < 0]
+    text = f"at or above {label} on {len(above)} of {len(known)}"
+    return text + (f": {', '.join(above)}" if above else "") + (f"; below on {', '.join(below)}" if below else "") + "."
+
+
+def _over_features(row: Row, metric: str) -> float | None:
+    floor = row["baselines"].get("features", {}).get(metric)
+    return None if floor is None or metric not in row["ours"] else row["ours"][metric]["mean"] - floor["mean"]
+
+
+def _ranks(name: str, metric: str, rows: list[Row], visibility: str) -> list[str]:
+    """Average ranks and tests, where enough data sets are there for them to mean anything."""
+    ours = {row["data"]: row["ours"][metric]["mean"] for row in rows if row["paper"] and metric in row["ours"]}
+    if len(ours) < 3 or name == "tgb":
+        return []
+    scores = collect(name, metric, ours)
+    best = sorted(average_ranks(scores).items(), key=lambda item: item[1])[:4]
+    test, pair = friedman(scores), wilcoxon(scores, OURS, "TPNet")
+    ranks = ", ".join(f"{method} {rank:.2f}" for method, rank in best)
+    text = f"- `{visibility}` {metric.upper()}, average ranks over {len(scores.data)} data sets: {ranks}"
+    text += f"; Friedman p = {test['p']:.2g}, critical difference {test['critical_difference']:.2f}"
+    return [text + f"; Wilcoxon against TPNet p = {pair['p']:.2g}."]
+
+
+def _shuffled(rows: list[Row]) -> list[str]:
+    """Each row with shuffled ties beside the one it should equal."""
+    plain = {(row["data"], row["visibility"]): row for row in rows if not row["kind"]}
+    lines = []
+    for row in rows:
+        base = plain.get((row["data"], row["visibility"]))
+        if row["kind"] == "shuffled" and base is not None:
+            pairs = [f"{figure(row['ours'][m])} against {figure(base['ours'][m])} {m.upper()}" for m in row["ours"]]
+            lines.append(
+                f"- {row['data']} `{row['visibility']}`, rows shuffled inside their timestamps: {'; '.join(pairs)}."
+            )
+    return [*lines, ""] if lines else []
+
+
+def removals(rows: list[Row]) -> list[str]:
+    """How many removals cost something, and how many point the way the paper's do."""
+    lines = ["**What the removals say:**", ""]
+    for visibility in dict.fromkeys(row["visibility"] for row in rows):
+        changed = [row for row in rows if row["visibility"] == visibility and "change" in row]
+        costly = [row for row in changed if row["change"]["ours"] < 0]
+        text = f"- `{visibility}`: {len(costly)} of {len(changed)} removals lower AP"
+        told = [row["change"]["same_direction"] for row in changed if "same_direction" in row["change"]]
+        lines.append(text + (f"; {sum(told)} of {len(told)} point the way the paper's do." if told else "."))
+        for data in dict.fromkeys(row["data"] for row in changed):
+            ordered = sorted((r for r in changed if r["data"] == data), key=lambda r: r["change"]["ours"])
+            effects = ", ".join(f"{row['variant']} {row['change']['ours']:+.2f}" for row in ordered)
+            lines.append(f"  - {data}: {effects}.")
+    return [*lines, ""]

@@ -1,0 +1,174 @@
+"""The tables of the paper as studies: which data, visibilities, variants and baselines, and the rows they become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+from tsnn.data.catalog import list_data
+from tsnn.errors import ConfigError
+from tsnn.evaluation.evaluate import COMPARED
+from tsnn.study.jobs import Job, Record
+from tsnn.study.published import PAPER, best_peer, paper_figure, peers_alike
+
+Overrides = dict[str, Any]
+CORE: Overrides = {"model.edgebank": False, "features.edgebank_recency": False}
+REMOVALS: dict[str, Overrides] = {
+    "no-residual": {"model.residual": False},
+    "no-transport": {"model.transport": False},
+    "fixed-frames": {"model.frame_update": False},
+    "no-carry-over": {"model.carry_over": False},
+    "no-smooth": {"train.loss.smooth": 0.0},
+    "no-diffusion": {"model.diffusion_steps": 0},
+}
+_DGB_NAMES = "wikipedia reddit mooc lastfm enron SocialEvo uci Flights CanParl USLegis UNtrade UNvote Contacts"
+DGB = tuple(f"dgb:{name}" for name in _DGB_NAMES.split())
+TGB = ("tgb:tgbl-wiki", "tgb:tgbl-review", "tgb:thgl-software")
+VISIBILITIES = ("strict", "arrival", "batch:200")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: `variants` are changes to a data set's configuration, the first of them the yardstick."""
+
+    name: str
+    setting: str
+    data: tuple[str, ...]
+    metrics: tuple[str, ...]
+    segment: str = "test"
+    visibilities: tuple[str, ...] = VISIBILITIES
+    seeds: int = 5
+    variants: dict[str, Overrides] = field(default_factory=lambda: {"full": {}})
+    baselines: tuple[str, ...] = COMPARED
+
+    @property
+    def yardstick(self) -> str:
+        """The variant that the others are changes of."""
+        return next(iter(self.variants))
+
+
+TABLES = {
+    table.name: table
+    for table in (
+        Table("dgb", "transductive", DGB, ("ap", "auc")),
+        Table("dgb-inductive", "inductive", DGB, ("ap", "auc"), segment="new_test"),
+        Table("tgb", "one positive among many", TGB, ("mrr",)),
+        Table(
+            "ablation",
+            "transductive, EdgeBank off",
+            ("dgb:USLegis", "dgb:CanParl", "dgb:uci"),
+            ("ap",),
+            visibilities=("arrival", "strict"),
+            seeds=3,
+            variants={"core": CORE} | {name: CORE | change for name, change in REMOVALS.items()},
+            baselines=(),
+        ),
+        Table(
+            "sheaf",
+            "transductive, equal features and settings",
+            DGB,
+            ("ap", "auc"),
+            visibilities=("strict",),
+            seeds=3,
+            variants={"full": {}} | {name: change for name, change in REMOVALS.items() if name != "no-smooth"},
+            baselines=("features",),
+        ),
+    )
+}
+
+
+def table_named(name: str) -> Table:
+    """A table by its name on the command line."""
+    if name not in TABLES:
+        raise ConfigError(f"there is no table {name!r}; use one of {', '.join(TABLES)}.")
+    return TABLES[name]
+
+
+def addresses(table: Table, names: Sequence[str] | None) -> tuple[list[str], list[dict[str, str]]]:
+    """The data to run, and those of the table that are not here with the folder their files belong in.
+
+    A name is one of the table's (`uci`), or any address; what is asked for by name has to be here.
+    """
+    if names:
+        known = {address.partition(":")[2]: address for address in table.data}
+        return [known.get(name, name) for name in names], []
+    where = {entry.address: entry for entry in list_data()}
+    present = [address for address in table.data if where[address].present]
+    return present, [{"data": a, "put_files_in": where[a].where} for a in table.data if not where[a].present]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The jobs behind one row: the model's and those of each baseline, one a seed."""
+
+    data: str
+    visibility: str
+    variant: str
+    configuration: str  # the file its settings come from
+    model: list[Job]
+    baselines: dict[str, list[Job]]
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All of them."""
+        return [*self.model, *(job for jobs in self.baselines.values() for job in jobs)]
+
+
+def make_row(table: Table, cell: Cell, records: dict[str, Record]) -> dict[str, Any]:
+    """Our figures of one data set, visibility and variant beside the paper's."""
+    compared = "dgb" if table.name == "sheaf" else table.name
+    column = cell.variant if table.name == "ablation" else PAPER
+    published = {metric: paper_figure(compared, metric, cell.data, column) for metric in table.metrics}
+    peers = {metric: best_peer(compared, metric, cell.data) for metric in table.metrics}
+    is_ablation = table.name == "ablation"
+    return {
+        "data": cell.data,
+        "visibility": cell.visibility,
+        "setting": table.setting,
+        "variant": cell.variant,
+        "shuffled": cell.model[0].shuffled,
+        "configuration": cell.configuration,
+        "seeds": len(cell.model),
+        "ours": _figures(table, cell.model, records),
+        "paper": _present(published),
+        "best_peer": None if is_ablation else _present(peers),
+        "peers_alike": {} if is_ablation else peers_alike(compared, table.metrics, cell.data, cell.visibility),
+        "baselines": {name: _figures(table, jobs, records) for name, jobs in cell.baselines.items()},
+        "jobs": [job.key for job in cell.model],
+    }
+
+
+def _figures(table: Table, jobs: list[Job], records: dict[str, Record]) -> dict[str, Any]:
+    found = [records[job.key]["metrics"].get(table.segment, {}) for job in jobs]
+    columns = {name: [figures[name] for figures in found if name in figures] for name in table.metrics}
+    return {name: summary([_per_cent(name, v) for v in values]) for name, values in columns.items() if values}
+
+
+def _per_cent(metric: str, value: float) -> float:
+    return 100 * value if metric == "mrr" else value
+
+
+def summary(values: list[float]) -> dict[str, Any]:
+    """Mean and standard deviation (n - 1) over seeds; of one seed there is no deviation."""
+    return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else None, "values": values}
+
+
+def _present(cells: dict[str, Any]) -> dict[str, Any] | None:
+    return {name: value for name, value in cells.items() if value is not None} or None
+
+
+def add_changes(table: Table, rows: list[dict[str, Any]]) -> None:
+    """For each removal: what it changes here and in the paper, and whether both point the same way."""
+    if len(table.variants) == 1:
+        return
+    base = {(row["data"], row["visibility"]): row for row in rows if row["variant"] == table.yardstick}
+    for row in rows:
+        core = base.get((row["data"], row["visibility"]))
+        if core is None or row is core or "ap" not in row["ours"]:
+            continue
+        row["change"] = {"ours": row["ours"]["ap"]["mean"] - core["ours"]["ap"]["mean"]}
+        if table.name == "ablation" and row["paper"] and core["paper"]:
+            row["change"]["paper"] = row["paper"]["ap"]["mean"] - core["paper"]["ap"]["mean"]
+            row["change"]["same_direction"] = row["change"]["ours"] * row["change"]["paper"] > 0

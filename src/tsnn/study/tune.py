@@ -1,0 +1,260 @@
+"""Choosing a configuration on validation rows alone: Optuna, one trial a task, all of them in one storage.
+
+The objective is handed a split whose test rows are gone, so no figure of theirs can be read, by mistake or otherwise.
+Each epoch's validation figure is reported; a trial below the median of the others at the same epoch is stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+import torch
+
+from tsnn.config import Config
+from tsnn.data.catalog import default_split, load
+from tsnn.data.split import Split, make_split
+from tsnn.errors import ConfigError, TsnnError
+from tsnn.evaluation.evaluate import validation_metric
+from tsnn.evaluation.model import ModelScorer
+from tsnn.model.tsnn import TSNN
+from tsnn.study.jobs import write_text
+from tsnn.study.workers import import_ray, run_tasks
+from tsnn.training.trainer import Trainer
+from tsnn.types import Visibility
+
+STARTUP_TRIALS = 8  # before the median says anything
+WARMUP_EPOCHS = 2
+LOG_RANGES = {
+    "train.lr": (5e-4, 1e-2),
+    "train.weight_decay": (1e-6, 1e-2),
+    "model.kappa": (1.0, 100.0),
+}
+CHOICES: dict[str, list[Any]] = {
+    "train.chunk": [50, 100, 200, 400],
+    "train.negatives": [1, 3, 5],
+    "train.geometry_lr": [0.1, 0.3, 1.0],
+    "train.head_lr": [0.1, 0.3, 1.0],
+    "train.loss.geo": [0.0, 0.01, 0.1],
+    "train.loss.bias": [0.0, 1e-4, 1e-2],
+    "train.loss.smooth": [0.0, 1e-3, 1e-2],
+    "train.loss.energy": [0.0, 1e-3, 1e-2],
+    "model.stalk_dim": [32, 64, 128],
+    "model.num_reflectors": [1, 2, 4],
+    "model.num_neighbors": [5, 10, 20, 30],
+    "model.diffusion_steps": [0, 1, 2],
+    "features.successor": [True, False],
+    "features.walks": [True, False],
+    "features.two_hop": [True, False],
+    "features.encoded_gaps": [True, False],
+    "features.cn_neighbors": [10, 20, 50],
+}
+Storage = str | tuple[str, int]  # a path of an SQLite file, or host and port of the process that holds one
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is tuned: `fixed` overrides stay as they are in every trial."""
+
+    data: str
+    visibility: str = "strict"
+    fixed: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the study: other fixed settings or another space are another study."""
+        text = json.dumps([sorted(self.fixed.items()), LOG_RANGES, CHOICES], sort_keys=True)
+        return f"{self.data} {self.visibility} {hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One trial for whoever runs it; `number` seeds the sampler."""
+
+    search: Search
+    storage: Storage
+    number: int
+    deadline: float | None
+
+
+def without_test(split: Split) -> Split:
+    """The split with every test row removed, also from what a protocol draws its negatives from."""
+    stream = split.stream.take(np.arange(split.val_end))
+    full = None if split.full is None else split.full.take(split.full.t <= stream.t[-1])
+    return make_split(stream, split.train_end, split.val_end, full)
+
+
+@lru_cache(maxsize=1)
+def _tuning_split(data: str) -> Split:
+    return without_test(default_split(load(data)))
+
+
+def tune(
+    search: Search,
+    storage: Path,
+    *,
+    trials: int,
+    timeout: float | None = None,
+    workers: int | None = None,
+    ray: str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Bring the study up to `trials` finished trials and return the best; what the storage holds is not run again."""
+    if trials < 1:
+        raise ConfigError(f"--trials {trials} leaves nothing to run; give 1 or more.")
+    Config.build(overrides=search.fixed)
+    _tuning_split(search.data)
+    storage.parent.mkdir(parents=True, exist_ok=True)
+    study = _study(search, str(storage))
+    if not study.trials:
+        study.enqueue_trial(default_point())
+    deadline = None if timeout is None else time.time() + timeout
+    at: Storage = str(storage) if ray is None else _serve(_open(str(storage)))
+    finished = len(_finished(study))
+    tasks = [Task(search, at, number, deadline) for number in range(finished, trials)]
+    say = progress or (lambda done, total: None)
+    say(finished, trials)
+    for done, _ in enumerate(run_tasks(run_trial, tasks, workers=workers, ray=ray) if tasks else (), finished + 1):
+        say(done, trials)
+    return _report(search, study)
+
+
+def run_trial(task: Task) -> None:
+    """One trial, unless the time is up."""
+    if task.deadline is not None and time.time() >= task.deadline:
+        return
+    torch.set_num_threads(1)
+    study = _study(task.search, task.storage, task.number)
+    study.optimize(lambda trial: objective(trial, task.search, _tuning_split(task.search.data)), n_trials=1)
+
+
+def objective(trial: Any, search: Search, split: Split) -> float:
+    """Best validation figure of a configuration; stops early where the median of other trials is better."""
+    optuna = _optuna()
+    visibility = Visibility.parse(search.visibility)
+    overrides = {**suggest(trial), **search.fixed, "train.visibility": search.visibility}
+    measure = validation_metric(split, visibility)
+    epochs = iter(range(10**9))
+
+    def validate(model: TSNN) -> float:
+        value = measure(ModelScorer(model, split.stream))
+        trial.report(value, next(epochs))
+        if trial.should_prune():
+            raise optuna.TrialPruned
+        return value
+
+    try:
+        return Trainer(Config.build(overrides=overrides), split, validate).run().best_metric
+    except TsnnError as error:  # a loss that is no number
+        raise optuna.TrialPruned(str(error)) from None
+
+
+def suggest(trial: Any) -> dict[str, Any]:
+    """A point of the search space."""
+    ranges = {name: trial.suggest_float(name, *bounds, log=True) for name, bounds in LOG_RANGES.items()}
+    return ranges | {name: trial.suggest_categorical(name, values) for name, values in CHOICES.items()}
+
+
+def default_point() -> dict[str, Any]:
+    """The default configuration as a point of the space: the first trial, so that tuning never ends below it."""
+    return {name: _value(Config(), name) for name in [*LOG_RANGES, *CHOICES]}
+
+
+def _value(config: Config, dotted: str) -> Any:
+    found: Any = config
+    for name in dotted.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def write_config(result: dict[str, Any], path: Path, command: str) -> None:
+    """The best configuration as a TOML file of what differs from the defaults."""
+    tree: dict[str, Any] = {}
+    for dotted, value in {**result["best"]["settings"], "train.visibility": result["visibility"]}.items():
+        if value != _value(Config(), dotted):
+            *parents, leaf = dotted.split(".")
+            section = tree
+            for name in parents:
+                section = section.setdefault(name, {})
+            section[leaf] = value
+    head = f"# chosen on validation rows alone: {command}\n# validation {result['best']['validation']:.4f}"
+    head += f", the defaults {result['defaults']:.4f}\n" if result["defaults"] is not None else "\n"
+    text = head + tomli_w.dumps(tree)
+    write_text(path, text)
+
+
+def _report(search: Search, study: Any) -> dict[str, Any]:
+    optuna = _optuna()
+    states = [trial.state.name.lower() for trial in study.trials]
+    complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    if not complete:
+        raise TsnnError(f"no trial of {search.name} was finished; give it more --timeout or more --trials.")
+    best = study.best_trial
+    first = study.trials[0]
+    return {
+        "data": search.data,
+        "visibility": search.visibility,
+        "study": search.name,
+        "trials": {name: states.count(name) for name in sorted(set(states))},
+        "defaults": first.value if first.state == optuna.trial.TrialState.COMPLETE else None,
+        "best": {"validation": best.value, "trial": best.number, "settings": {**best.params, **search.fixed}},
+    }
+
+
+def _finished(study: Any) -> list[Any]:
+    """Trials that count; one left running by a process that was killed does not."""
+    state = _optuna().trial.TrialState
+    found: list[Any] = study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED))
+    return found
+
+
+def _study(search: Search, storage: Storage, seed: int = 0) -> Any:
+    optuna = _optuna()
+    return optuna.create_study(
+        study_name=search.name,
+        storage=_open(storage),
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.MedianPruner(STARTUP_TRIALS, WARMUP_EPOCHS),
+        load_if_exists=True,
+    )
+
+
+def _open(storage: Storage) -> Any:
+    optuna = _optuna()
+    if isinstance(storage, tuple):
+        return optuna.storages.GrpcStorageProxy(host=storage[0], port=storage[1])
+    return optuna.storages.RDBStorage(f"sqlite:///{storage}", engine_kwargs={"connect_args": {"timeout": 60}})
+
+
+def _serve(storage: Any) -> tuple[str, int]:
+    """Let the nodes of a cluster reach the storage of this process."""
+    host: str = import_ray().util.get_node_ip_address()
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port = int(probe.getsockname()[1])
+    serve = _optuna().storages.run_grpc_proxy_server
+    threading.Thread(target=serve, args=(storage,), kwargs={"host": host, "port": port}, daemon=True).start()
+    return host, port
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError("tsnn tune needs the package optuna; install it with pip install 'tsnn[tune]'.") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # its door for other nodes
+    return optuna

@@ -1,0 +1,255 @@
+"""`tsnn reproduce`: what is planned, what is stored, what is never run twice, and what a row says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.study.small import DATA, SETTINGS, small_study
+from tsnn.cli.reproduce import reproduce as command
+from tsnn.config import Config
+from tsnn.errors import ConfigError, InputError, RunError
+from tsnn.evaluation.evaluate import COMPARED
+from tsnn.evaluation.metrics import link_metrics
+from tsnn.study import reproduce as module
+from tsnn.study.configs import FOLDER, config_for, config_path
+from tsnn.study.jobs import Job, ResultStore, identity_of, run_job, shuffle_ties, study_split
+from tsnn.study.reproduce import Study, plan, reproduce, run_missing, write_summary
+from tsnn.study.tables import DGB, TABLES, addresses, summary
+
+FLAGS = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory) -> tuple[Path, dict]:
+    folder = tmp_path_factory.mktemp("study")
+    return folder, reproduce("dgb", folder, small_study(), workers=1)
+
+
+def test_a_row_says_everything(stored):
+    (row,) = stored[1]["rows"]
+    assert (row["data"], row["visibility"], row["setting"], row["seeds"]) == (DATA, "strict", "transductive", 2)
+    for metric in ("ap", "auc"):
+        ours = row["ours"][metric]
+        assert ours["mean"] == pytest.approx(np.mean(ours["values"]))
+        assert ours["std"] == pytest.approx(np.std(ours["values"], ddof=1))
+        assert ours["values"][0] != ours["values"][1], "two seeds are two models"
+    assert set(row["baselines"]) == set(COMPARED)
+    assert row["baselines"]["features"]["ap"]["std"] is not None
+    assert row["baselines"]["edgebank"]["ap"]["std"] is None, "a heuristic has no seed"
+    assert row["paper"] is None
+    assert row["best_peer"] is None
+
+
+def test_nothing_is_run_twice(stored, monkeypatch):
+    monkeypatch.setattr(module, "attempt", lambda job: pytest.fail(f"{job} ran again"))
+    assert reproduce("dgb", stored[0], small_study(), workers=1)["rows"] == stored[1]["rows"]
+
+
+def test_the_inductive_table_needs_no_job_of_its_own(stored, monkeypatch):
+    monkeypatch.setattr(module, "attempt", lambda job: pytest.fail(f"{job} ran again"))
+    assert reproduce("dgb-inductive", stored[0], small_study(), workers=1)["rows"][0]["setting"] == "inductive"
+
+
+def test_an_interrupted_study_goes_on(stored, tmp_path):
+    """Half of the records are there: the other half is run, and the figures are those of the whole run."""
+    kept = sorted((stored[0] / "jobs").iterdir())[::2]
+    (tmp_path / "jobs").mkdir()
+    for path in kept:
+        (tmp_path / "jobs" / path.name).write_bytes(path.read_bytes())
+    counts: list[tuple[int, int]] = []
+    result = reproduce("dgb", tmp_path, small_study(), workers=2, progress=lambda *now: counts.append(now))
+    assert counts[0] == (len(kept), 7)
+    assert counts[-1] == (7, 7)
+    assert result["rows"] == stored[1]["rows"], "another number of processes gives the same figures, to the last bit"
+
+
+def test_the_key_holds_everything_that_determines_a_figure():
+    (cell,) = plan(TABLES["dgb"], [DATA], small_study(seeds=1))
+    (job,) = cell.model
+    other = Config.build(overrides={**SETTINGS, "train.lr": 0.1}).to_toml()
+    changes = {"identity": "x", "visibility": "arrival", "scorer": "features", "seed": 1, "config": other}
+    keys = {job.key, *(replace(job, **{name: value}).key for name, value in changes.items())}
+    assert len(keys) == 1 + len(changes)
+    assert job.key == replace(job).key
+
+
+def test_a_record_holds_its_card_and_its_configuration(stored):
+    folder, result = stored
+    record = json.loads((folder / "jobs" / f"{result['rows'][0]['jobs'][1]}.json").read_text())
+    assert record["card"]["visibility"] == "strict"
+    assert Config.parse(record["job"]["config"]).train.seed == 1
+    assert record["training"]["epochs"] == SETTINGS["train.epochs"]
+    assert len(record["training"]["validation"]) >= SETTINGS["train.epochs"]
+    assert record["metrics"]["test"]["ap"] == result["rows"][0]["ours"]["ap"]["values"][1]
+
+
+def test_a_torn_record_is_named(stored, tmp_path):
+    job = plan(TABLES["dgb"], [DATA], small_study(seeds=1))[0].model[0]
+    store = ResultStore(tmp_path)
+    store.folder.mkdir()
+    store.path(job).write_text("{")
+    with pytest.raises(RunError, match="remove it"):
+        store.load(job)
+
+
+def test_a_job_that_fails_leaves_the_others_stored(tmp_path):
+    cell = plan(TABLES["dgb"], [DATA], small_study(seeds=1))[0]
+    bad = replace(cell.model[0], identity="other rows")
+    with pytest.raises(RunError, match=r"1 of 2 jobs failed.*copy the same files"):
+        run_missing([bad, cell.baselines["popularity"][0]], ResultStore(tmp_path), workers=1)
+    assert [path.stem for path in (tmp_path / "jobs").iterdir()] == [cell.baselines["popularity"][0].key]
+
+
+def test_a_job_is_the_evaluation_of_its_baseline():
+    split = study_split(DATA)
+    record = run_job(Job(DATA, identity_of(split), "strict", "popularity", 0))
+    assert record["metrics"]["test"].keys() >= link_metrics(np.ones(3), np.zeros(3)).keys()
+    assert record["scorer"] == "popularity"
+
+
+# Planning
+
+
+def test_the_ablation_switches_one_thing_at_a_time():
+    cells = plan(TABLES["ablation"], [DATA], Study(seeds=1, visibilities=["arrival"]))
+    trees = {cell.variant: Config.parse(cell.model[0].config).model_dump() for cell in cells}
+    assert len(trees) == 7
+    core = trees.pop("core")
+    assert core["model"]["edgebank"] is False
+    changed = {
+        name: [(part, key) for part in core for key in core[part] if tree[part][key] != core[part][key]]
+        for name, tree in trees.items()
+    }
+    assert changed == {
+        "no-residual": [("model", "residual")],
+        "no-transport": [("model", "transport")],
+        "fixed-frames": [("model", "frame_update")],
+        "no-carry-over": [("model", "carry_over")],
+        "no-smooth": [("train", "loss")],
+        "no-diffusion": [("model", "diffusion_steps")],
+    }
+    assert {cell.visibility for cell in cells} == {"arrival"}
+
+
+def test_absent_data_says_where_its_files_belong(tmp_path, monkeypatch):
+    monkeypatch.setenv("TSNN_DATA", str(tmp_path))
+    present, absent = addresses(TABLES["dgb"], None)
+    assert present == []
+    assert [entry["data"] for entry in absent] == list(DGB)
+    assert absent[0]["put_files_in"].startswith(str(tmp_path))
+    with pytest.raises(ConfigError, match="dgb:wikipedia into"):
+        reproduce("dgb", tmp_path / "out")
+    with pytest.raises(InputError, match=r"put ml_reddit.csv"):
+        reproduce("dgb", tmp_path / "out", Study(data=["reddit"]))
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_are_short_for_addresses():
+    assert addresses(TABLES["dgb"], ["uci", DATA])[0] == ["dgb:uci", DATA]
+    assert addresses(TABLES["tgb"], ["tgbl-wiki"])[0] == ["tgb:tgbl-wiki"]
+
+
+@pytest.mark.parametrize(
+    ("table", "study", "says"),
+    [
+        ("nothing", Study(), "no table 'nothing'"),
+        ("dgb", Study(data=[DATA], seeds=0), "--seeds 0"),
+        ("dgb", Study(data=[DATA], visibilities=["all"]), "strict, arrival, batch:N"),
+        ("dgb", Study(data=[DATA], overrides={"model.nonsense": 1}), "nonsense"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_writes_nothing(table, study, says, tmp_path):
+    with pytest.raises(ConfigError, match=says):
+        reproduce(table, tmp_path / "out", study, workers=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_shuffled_ties_keep_rows_times_and_bounds(need_data):
+    need_data("dgb/USLegis")
+    split = study_split("dgb:USLegis")
+    shuffled = shuffle_ties(split)
+    a, b = split.stream, shuffled.stream
+    assert (a.t == b.t).all()
+    assert (a.dst != b.dst).any()
+    rows = [np.lexsort((s.dst, s.src, s.t)) for s in (a, b)]
+    assert (a.src[rows[0]] == b.src[rows[1]]).all()
+    assert (a.dst[rows[0]] == b.dst[rows[1]]).all()
+    assert (split.new_node == shuffled.new_node).all()
+    assert identity_of(split) != identity_of(shuffled)
+
+
+# Configurations
+
+
+def test_a_file_for_one_visibility_goes_first(tmp_path):
+    (tmp_path / "uci.toml").write_text("[train]\nlr = 0.002\n")
+    (tmp_path / "uci.batch.toml").write_text("[train]\nlr = 0.009\n")
+    assert config_for("dgb:uci", "strict", folder=tmp_path).train.lr == 0.002
+    assert config_for("dgb:uci", "batch:200", folder=tmp_path).train.lr == 0.009
+    assert config_for("dgb:uci", "batch:200", folder=tmp_path).train.visibility == "batch:200"
+    assert config_for("dgb:uci", "strict", tuned=False, folder=tmp_path) == Config()
+    assert config_for("dgb:enron", "strict", folder=tmp_path) == Config()
+    assert config_for("dgb:uci", "strict", {"train.lr": 0.5}, folder=tmp_path).train.lr == 0.5
+
+
+def test_the_package_carries_its_configurations():
+    assert config_path("dgb:uci", "strict") == FOLDER / "uci.toml"
+    assert all(isinstance(Config.build(path), Config) for path in FOLDER.glob("*.toml"))
+
+
+# The command
+
+
+def test_the_summary_keeps_the_rows_of_other_data(stored, tmp_path):
+    first = {**stored[1]["rows"][0], "kind": "", "data": "dgb:uci"}
+    for seeds, data in ((5, "dgb:uci"), (3, "dgb:enron"), (1, "dgb:uci")):
+        write_summary({"table": "dgb", "rows": [{**first, "data": data, "seeds": seeds}]}, tmp_path)
+    whole = json.loads((tmp_path / "dgb.json").read_text())
+    assert [(row["data"], row["seeds"]) for row in whole["rows"]] == [("dgb:enron", 3), ("dgb:uci", 1)]
+    assert "dgb:enron" in (tmp_path / "dgb.md").read_text()
+    assert "<svg" in (tmp_path / "dgb.svg").read_text()
+
+
+def test_a_deviation_needs_two_seeds():
+    assert summary([2.0])["std"] is None
+    assert summary([1.0, 3.0])["std"] == pytest.approx(2**0.5)
+
+
+def invoke(*arguments: str):
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_the_command_prints_one_object(stored):
+    asked = ["dgb", "--data", DATA, "--seeds", "2", "--visibility", "strict", *FLAGS, "--out", str(stored[0])]
+    printed = invoke(*asked, "--json")
+    assert printed.exit_code == 0, printed.output
+    assert json.loads(printed.stdout)["rows"] == stored[1]["rows"]
+    shown = invoke(*asked)
+    assert "### `strict`" in shown.stdout
+    assert f"| {DATA} (changed) | 2 |" in shown.stdout
+
+
+def test_the_committed_figures_are_compared(stored, tmp_path, monkeypatch):
+    """A project that holds the same jobs: equal figures differ by nothing, a changed one by its change."""
+    (tmp_path / "pyproject.toml").write_text("")
+    jobs = tmp_path / "results" / "jobs"
+    jobs.mkdir(parents=True)
+    for path in (stored[0] / "jobs").iterdir():
+        (jobs / path.name).write_bytes(path.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert reproduce("dgb", stored[0], small_study())["committed"] == {"jobs": 7, "largest_difference": 0.0}
+    changed = jobs / f"{stored[1]['rows'][0]['jobs'][0]}.json"
+    record = json.loads(changed.read_text())
+    record["metrics"]["test"]["auc"] += 0.5
+    changed.write_text(json.dumps(record))
+    again = reproduce("dgb", stored[0], small_study())["committed"]
+    assert again["largest_difference"] == pytest.approx(0.5)

@@ -1,0 +1,90 @@
+"""docs/results.md: current, and true to the rows it is made from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tsnn.study.published import best_peer, paper_figure
+from tsnn.study.results import PAGE, render
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def row(data: str, mean: float, features: float, **changes):
+    figure = {"mean": mean, "std": 0.1, "values": [mean]}
+    return {
+        "data": data,
+        "visibility": "arrival",
+        "setting": "transductive",
+        "variant": "full",
+        "kind": "",
+        "seeds": 5,
+        "ours": {"ap": figure},
+        "paper": {"ap": paper_figure("dgb", "ap", data)},
+        "best_peer": {"ap": best_peer("dgb", "ap", data)},
+        "peers_alike": {},
+        "baselines": {"features": {"ap": {"mean": features, "std": None}}},
+    } | changes
+
+
+def write(folder: Path, table: str, rows: list) -> None:
+    (folder / f"{table}.json").write_text(json.dumps({"table": table, "rows": rows}))
+
+
+def test_the_page_is_current():
+    """`python scripts/results.py` writes it."""
+    assert (ROOT / PAGE).read_text() == render(ROOT / "results")
+
+
+def test_the_page_says_what_agrees_and_what_does_not(tmp_path):
+    write(tmp_path, "dgb", [row("dgb:uci", 97.26, 96.0), row("dgb:enron", 94.0, 95.0)])
+    page = render(tmp_path)
+    assert "| dgb:uci | 5 | 97.26 ± 0.10 | 97.06 ± 0.02 | +0.20 | TPNet 97.35 |" in page
+    assert "at or above the paper's figure on 1 of 2: dgb:uci (+0.20); below on dgb:enron (-0.81)." in page
+    assert "at or above the best peer's on 1 of 2: dgb:enron (+1.10); below on dgb:uci (-0.09)." in page
+    assert "at or above `features` on 1 of 2: dgb:uci (+1.26); below on dgb:enron (-1.00)." in page
+
+
+def test_a_shuffled_row_stands_beside_the_one_it_should_equal(tmp_path):
+    rows = [row("dgb:uci", 97.26, 96.0), row("dgb:uci", 97.2, 96.0, kind="shuffled")]
+    write(tmp_path, "dgb", rows)
+    assert "shuffled inside their timestamps: 97.20 ± 0.10 against 97.26 ± 0.10 AP" in render(tmp_path)
+
+
+def test_ranks_appear_with_enough_data_sets(tmp_path):
+    names = ["uci", "enron", "mooc", "CanParl"]
+    write(tmp_path, "dgb", [row(f"dgb:{name}", 99.9, 90.0) for name in names])
+    assert "average ranks over 4 data sets: ours 1.00, TSNN" in render(tmp_path)
+
+
+def test_removals_are_counted(tmp_path):
+    core = row("dgb:uci", 95.0, 0.0, variant="core", baselines={}, best_peer=None)
+    worse = {**core, "variant": "no-residual", "change": {"ours": -3.0, "paper": -18.79, "same_direction": True}}
+    better = {**core, "variant": "no-smooth", "change": {"ours": 0.5, "paper": -0.27, "same_direction": False}}
+    write(tmp_path, "ablation", [core, worse, better])
+    page = render(tmp_path)
+    assert "1 of 2 removals lower AP; 1 of 2 point the way the paper's do." in page
+    assert "dgb:uci: no-residual -3.00, no-smooth +0.50." in page
+
+
+def test_notes_are_put_under_their_table(tmp_path):
+    write(tmp_path, "dgb", [row("dgb:uci", 97.26, 96.0)])
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "dgb.md").write_text("Because of this and that.\n")
+    assert render(tmp_path).endswith("Because of this and that.\n")
+
+
+def test_an_empty_folder_says_so(tmp_path):
+    assert "Nothing is stored yet" in render(tmp_path)
+
+
+@pytest.mark.parametrize("visibility", ["strict", "batch:200"])
+def test_peers_that_see_the_same_have_their_column(tmp_path, visibility):
+    alike = {"TGN": {"ap": {"mean": 92.34, "std": 1.04}}, "NAT": {"ap": {"mean": 93.4, "std": 0.26}}}
+    write(tmp_path, "dgb", [row("dgb:uci", 97.26, 96.0, visibility=visibility, peers_alike=alike)])
+    page = render(tmp_path)
+    assert "NAT 93.40" in page
+    assert ("| TGN | NAT | PINT |" in page) == (visibility == "batch:200")
