@@ -1,4 +1,4 @@
-"""Counter-based random numbers: a function of (seed, key, position) alone, so no order of arrival changes them (D-05)."""
+"""Counter-based random numbers: a function of (seed, key, position), so no order of arrival changes them (D-05)."""
 
 from __future__ import annotations
 

@@ -336,7 +336,7 @@ class State:
         self.rows += 1
 
     def walks_at(self, node: int, t: float) -> list[np.ndarray]:
-        """A node's walks, each step faded by exp(-time since / walk_decay) (what TPNet calls temporal walk matrices)."""
+        """A node's walks, each step faded by exp(-time since / walk_decay) (TPNet's temporal walk matrices)."""
         fade = math.exp(-(t - self.last[node]) / self.walk_decay) if node in self.last else 0.0
         return [fade**i * sums for i, sums in enumerate(self.walk[node])]
 

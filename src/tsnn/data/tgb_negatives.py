@@ -102,7 +102,7 @@ class NegativeTable:
             keys = np.array([[int(part) for part in key] for key in samples], dtype=np.int64).reshape(len(samples), 3)
             parts = [np.asarray(sample).ravel() for sample in samples.values()]
             ptr = _pointers(len(part) for part in parts)
-            values = np.concatenate([*parts, np.zeros(0, np.int64)]).astype(np.int32) if parts else np.empty(0, np.int32)
+            values = np.concatenate(parts).astype(np.int32) if parts else np.empty(0, np.int32)
         except (TypeError, ValueError, OverflowError):
             raise InputError(f"{origin} does not map keys of three integers to node lists; fetch it again.") from None
         return cls(keys, ptr, values)
@@ -209,7 +209,7 @@ def _generate_segment(split: Split, segment: str, num: int, state: np.random.Ran
         free = np.ones(last - first + 1, dtype=bool)
         drawn[s, d, t] = _generate_one(true[s, t], seen.get(s), free, first, num, state)
     parts = [drawn[s, d, t] for s, d, t in keys.tolist()]
-    return _pointers(len(part) for part in parts), np.concatenate(parts)
+    return _pointers(len(part) for part in parts), np.concatenate([*parts, np.zeros(0, np.int32)])
 
 
 def _generate_one(true: I64, seen: I64 | None, free: Bool, first: int, num: int, state: np.random.RandomState) -> I32:

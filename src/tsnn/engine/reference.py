@@ -64,9 +64,9 @@ def _diffuse_event(
     if not config.diffusion_steps:
         return stalks
     frames = model.live(torch.stack([F[j] for j in plan.act_F[rows]]))
-    mult = (torch.from_numpy(part[rows]).to(stalks.device) for part in (plan.mult_src, plan.mult_dst))
+    mult_src, mult_dst = (torch.from_numpy(part[rows]).to(stalks.device) for part in (plan.mult_src, plan.mult_dst))
     loop = bool(plan.is_loop[e])
-    return diffuse(stalks, frames, *mult, loop, gain, step, config.diffusion_steps, config.reflector_eps)
+    return diffuse(stalks, frames, mult_src, mult_dst, loop, gain, step, config.diffusion_steps, config.reflector_eps)
 
 
 def _edge_energy(model: TSNN, h: Tensor, F: Tensor) -> Tensor:

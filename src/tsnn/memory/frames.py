@@ -10,5 +10,5 @@ from tsnn.types import F64, U64
 
 def initial_frames(seed: int, keys: U64, num_reflectors: int, stalk_dim: int) -> F64:
     """F ~ N(0, 1/k) for each node key (app:inductive), shape (nodes, k, d)."""
-    normals = random_normals(seed, keys, num_reflectors * stalk_dim)
-    return (normals / np.sqrt(num_reflectors)).reshape(-1, num_reflectors, stalk_dim)
+    frames: F64 = random_normals(seed, keys, num_reflectors * stalk_dim) / np.sqrt(num_reflectors)
+    return frames.reshape(-1, num_reflectors, stalk_dim)

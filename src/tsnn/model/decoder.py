@@ -12,6 +12,7 @@ from tsnn.config import ModelConfig
 
 KAPPA_MIN = 1e-6
 NUM_SCALARS = 5  # geometric scalars at the head of psi
+_ROWS = 2048
 _INITIAL_GATE = 2.0  # alpha = 0.88: the neural score leads, the memory prior is heard
 
 
@@ -51,7 +52,9 @@ class Decoder(nn.Module):
             nn.Linear(psi_dim, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
         )
         with torch.no_grad():  # states enter a trained head without disturbing it, and earn their weight
-            self.mlp[0].weight[:, :NUM_SCALARS] = 0.0
+            first = self.mlp[0]
+            assert isinstance(first, nn.Linear)
+            first.weight[:, :NUM_SCALARS] = 0.0
 
     def scalars(self, geometry: Geometry) -> Tensor:
         """The geometric part of psi, five columns (eq:score_features)."""
@@ -67,10 +70,24 @@ class Decoder(nn.Module):
         """s_geo (eq:sgeo)."""
         return -d2 / (KAPPA_MIN + nn.functional.softplus(self.rho_kappa))
 
+    def residual(self, psi: Tensor) -> Tensor:
+        """MLP_score (eq:score_features); without gradients by blocks, so that hidden layers stay in the cache."""
+        if torch.is_grad_enabled() or len(psi) <= _ROWS or psi.device.type != "cpu":
+            out: Tensor = self.mlp(psi).squeeze(-1)
+            return out
+        first, _, second, _, last = self.mlp
+        below, above = (psi.new_empty(_ROWS, self.config.score_dim) for _ in range(2))
+        scores = psi.new_empty(len(psi))
+        for x, to in zip(psi.split(_ROWS), scores.split(_ROWS), strict=True):
+            y = torch.addmm(first.bias, x, first.weight.t(), out=below[: len(x)]).relu_()
+            z = torch.addmm(second.bias, y, second.weight.t(), out=above[: len(x)]).relu_()
+            torch.addmv(last.bias, z, last.weight[0], out=to)
+        return scores
+
     def forward(self, geometry: Geometry, psi: Tensor, bank_count: Tensor, relation: Tensor) -> ScoreParts:
         """Scores of all candidates; `relation` holds each candidate's gate index."""
         geometric = self.geometry_weight * self.geometric(geometry.d2)
-        residual = self.mlp(psi).squeeze(-1) if self.config.residual else torch.zeros_like(geometric)
+        residual = self.residual(psi) if self.config.residual else torch.zeros_like(geometric)
         if not self.config.edgebank:
             return ScoreParts(geometric + residual, geometric, residual, torch.zeros_like(geometric), residual)
         alpha = torch.sigmoid(self.gate)[relation]

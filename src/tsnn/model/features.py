@@ -14,7 +14,6 @@ from tsnn.config import FeatureConfig
 from tsnn.plan.facts import COLUMN, FACTS
 from tsnn.types import F64
 
-
 _MEETINGS = [name for name in FACTS if name.startswith("walk_") and name[-2:].isdigit()]
 _SELVES = ["walk_src_1", "walk_dst_1", "walk_src_2", "walk_dst_2"]
 
@@ -72,7 +71,7 @@ def feature_matrix(facts: F64, config: FeatureConfig, *, gaps: str, mean_gap: fl
 
 def _cosine(raw: Callable[[str], F64], name: str) -> F64:
     """Walks that meet, over the geometric mean of those of either side with itself."""
-    i, j = name[-2:]
+    i, j = name[-2], name[-1]
     src = raw(f"walk_src_{i}") if i != "0" else 1.0
     dst = raw(f"walk_dst_{j}") if j != "0" else 1.0
     cosine: F64 = raw(name) / np.sqrt(np.maximum(src * dst, 1e-12))

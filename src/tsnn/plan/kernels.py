@@ -553,21 +553,6 @@ def _walk_facts(tab: Tables, opt: Options, u: Int, c: Int, t: float, row: F64) -
 
 
 @njit(nogil=True, forceinline=True)
-def _node_facts(tab: Tables, u: Int, c: Int, t: float, row: F64) -> None:
-    """What either says by itself; everything else as for two nodes that never met."""
-    for x in range(len(row)):
-        row[x] = 0.0
-    row[SRC_GAP] = t - tab.last_t[u] if tab.degree[u] else -1.0
-    row[DST_GAP] = t - tab.last_t[c] if tab.degree[c] else -1.0
-    row[DST_IN_AGE] = tab.ints[ROWS] - tab.last_in_row[c] if tab.in_degree[c] else -1.0
-    row[SRC_COUNT] = tab.degree[u]
-    row[DST_COUNT] = tab.degree[c]
-    row[DST_IN_COUNT] = tab.in_degree[c]
-    row[PAIR_GAP] = -1.0
-    row[BANK_GAP] = -1.0
-
-
-@njit(nogil=True, forceinline=True)
 def _candidate_facts(
     tab: Tables,
     scr: Scratch,
@@ -579,21 +564,25 @@ def _candidate_facts(
     stamp: Int,
     distinct: Int,
     mass: float,
-    related: bool,
     row: F64,
 ) -> None:
-    _node_facts(tab, u, c, t, row)
-    if related:
-        _pair_facts(tab, u, c, t, row)
-        if opt.separate_bank:
-            _bank_facts(tab, u, c, rel, t, opt.window, row)
-        else:
-            row[BANK_COUNT] = row[PAIR_COUNT]
-            row[BANK_GAP] = row[PAIR_GAP]
-        if opt.successor:
-            _successor_facts(tab, u, c, row)
+    row[:] = 0.0
+    row[SRC_GAP] = t - tab.last_t[u] if tab.degree[u] else -1.0
+    row[DST_GAP] = t - tab.last_t[c] if tab.degree[c] else -1.0
+    row[DST_IN_AGE] = tab.ints[ROWS] - tab.last_in_row[c] if tab.in_degree[c] else -1.0
+    row[SRC_COUNT] = tab.degree[u]
+    row[DST_COUNT] = tab.degree[c]
+    row[DST_IN_COUNT] = tab.in_degree[c]
+    _pair_facts(tab, u, c, t, row)
+    if opt.separate_bank:
+        _bank_facts(tab, u, c, rel, t, opt.window, row)
+    else:
+        row[BANK_COUNT] = row[PAIR_COUNT]
+        row[BANK_GAP] = row[PAIR_GAP]
     if opt.common or opt.two_hop:
         _neighbor_facts(tab, scr, opt, c, t, stamp, distinct, mass, row)
+    if opt.successor:
+        _successor_facts(tab, u, c, row)
     if tab.walk.shape[2]:
         _walk_facts(tab, opt, u, c, t, row)
 
@@ -645,7 +634,7 @@ def _plan_score(
         n0 = _enter(scr, nodes, c, n0)
         out.cand_h[j] = scr.cur_h[c]
         out.cand_F[j] = scr.cur_F[c]
-        _candidate_facts(tab, scr, opt, u, c, rel, t, stamp, distinct, mass, True, out.facts[j])
+        _candidate_facts(tab, scr, opt, u, c, rel, t, stamp, distinct, mass, out.facts[j])
     if opt.attention:
         n0 = _plan_neighbors(tab, scr, opt, nodes, u, t, q, out, n0)
     return n0
@@ -704,12 +693,26 @@ def advance(tab: Tables, opt: Options, src: I64, dst: I64, t: F64, rel: I64, sta
 
 
 @njit(cache=True, nogil=True)
-def survey(
-    tab: Tables, scr: Scratch, opt: Options, u: Int, t: float, rel: Int, cand: I64, related: Bool, facts: F64
-) -> None:
-    """Facts of a great many candidates of one source; hash tables are probed for the related ones only."""
+def probe(tab: Tables, scr: Scratch, opt: Options, u: Int, t: float, rel: Int, cand: I64, facts: F64) -> None:
+    """Facts of these candidates of one source."""
     stamp, distinct, mass = np.int64(-1), 0, 0.0
     if opt.common or opt.two_hop:
         stamp, distinct, mass = _mark_source(tab, scr, opt, u)
     for j in range(len(cand)):
-        _candidate_facts(tab, scr, opt, u, cand[j], rel, t, stamp, distinct, mass, related[j], facts[j])
+        _candidate_facts(tab, scr, opt, u, cand[j], rel, t, stamp, distinct, mass, facts[j])
+
+
+@njit(cache=True, nogil=True)
+def mark_near(tab: Tables, scr: Scratch, opt: Options, u: Int, cand: I64, near: Bool) -> None:
+    """Mark the candidates with a neighbor that is one of the source's or, two hops out, one of theirs."""
+    stamp = _mark_source(tab, scr, opt, u)[0]
+    # Out of the loop: each read of a tuple's array costs two counted references.
+    ring_id, ring_len, mark, hop = tab.ring_id, tab.ring_len, scr.mark, scr.hop
+    size = ring_id.shape[1]
+    for j in range(len(cand)):
+        c = cand[j]
+        for back in range(min(ring_len[c], min(opt.cn_neighbors, size))):
+            x = ring_id[c, (ring_len[c] - 1 - back) % size]
+            if mark[x] == stamp or hop[x] == stamp:
+                near[j] = True
+                break

@@ -18,6 +18,7 @@ from tsnn.plan.chunk import ChunkPlan, ScorePlan, UpdatePlan
 from tsnn.plan.counters import Counters
 from tsnn.plan.facts import FACTS
 from tsnn.plan.kernels import OUT, Options, ScoreOut, UpdateOut
+from tsnn.plan.survey import survey
 from tsnn.types import F64, I32, I64, Bool
 
 
@@ -146,15 +147,8 @@ class Planner:
             yield self.plan(min(self.position + rows, stop), NO_QUERIES)
 
     def survey(self, src: int, t: NDArray[np.generic], edge_type: int, cand: I64, related: Bool) -> F64:
-        """Facts of many candidates of one source as of now; `related` marks those with whom it may have a history.
-
-        A candidate is related if it ever met the source, or ever followed one of its last three destinations.
-        """
-        facts = np.empty((len(cand), len(FACTS)))
-        clock = float(self._clock(t)[0])
-        tables, scratch = self.counters.tables, self.counters.scratch
-        kernels.survey(tables, scratch, self._options, src, clock, edge_type, cand, related, facts)
-        return facts
+        """Facts of many candidates of one source as of now; see `tsnn.plan.survey`."""
+        return survey(self.counters, self._options, src, float(self._clock(t)[0]), edge_type, cand, related)
 
     def _check_stop(self, stop: int) -> None:
         if not self.position <= stop <= self.stream.num_events:

@@ -32,7 +32,11 @@ class ActiveSet:
             object.__setattr__(self, name, getattr(self, name).detach().to("cpu", torch.float64))
 
     def normalized_only(self) -> ActiveSet:
-        """The same set with D_theta = I."""
+        """The same set with D_theta = I; made once, so that its dense operators are."""
+        return self._plain
+
+    @cached_property
+    def _plain(self) -> ActiveSet:
         return replace(self, gain=torch.ones_like(self.gain))
 
     def step(self, h: Tensor | None = None) -> Tensor:

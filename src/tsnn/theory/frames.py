@@ -17,6 +17,17 @@ from tsnn.theory.check import Check, at_most, conclude, equal, rounding
 RANK_THRESHOLD = 1e-9  # singular values of U - I below this are rounding
 
 
+def orthogonal(F: Tensor, *, eps: float) -> Check:
+    """eq:householder_product: the product of a node's reflectors (m, k, d) is an orthogonal map."""
+    U = frame_matrix(F.double(), eps)
+    eye = torch.eye(F.shape[-1], dtype=torch.float64, device=F.device)
+    return conclude(
+        "eq:householder_product",
+        "a product of reflectors is orthogonal, on both sides",
+        [equal("U^T U at", U.mT @ U, eye), equal("U U^T at", U @ U.mT, eye)],
+    )
+
+
 def low_rank(F: Tensor, partner: Tensor, *, eps: float) -> Check:
     """lem:low_rank on nodes F (m, k, d) and, for the transport, one partner each (m, k, d)."""
     U_to, U_from = frame_matrix(F.double(), eps), frame_matrix(partner.double(), eps)

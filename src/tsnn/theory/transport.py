@@ -51,7 +51,7 @@ def sync_equiv(active: ActiveSet) -> Check:
 def spectral_equivalence(active: ActiveSet) -> Check:
     """cor:spectral_equivalence: the graph's spectrum d times over, inside [0, 2] whatever the degrees."""
     d = active.h.shape[-1]
-    spectrum = torch.linalg.eigvalsh(active.symmetric)
+    spectrum = active.normalized_only().eigenvalues
     graph = symmetric(graph_laplacian(active.adjacency), active.adjacency)
     root = active.degree.sqrt()
     return conclude(

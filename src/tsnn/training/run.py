@@ -2,7 +2,7 @@
 
 config.toml          the resolved configuration
 weights.safetensors  parameters; its metadata hold the shape of the stream
-state.safetensors    stalks, frames and counters before the last timestamp of the stream, and the events of that timestamp:
+state.safetensors    stalks, frames and counters before the last timestamp of the stream, and the events of that one:
                      who asks at that very time must not see them (strict), who asks later replays them first
 ids.parquet          external node ids, in index order
 metrics.json         every figure, each with its protocol card

@@ -1,8 +1,8 @@
 """Warming up: the score head learns what the data alone says, before states and frames join in.
 
-Chunks arrive in the order of the stream, and neighbors in a stream resemble each other; here the same training events are
-seen shuffled over the whole stream, which is worth points. The geometry is switched off meanwhile, so the result is a
-scorer of its own, and the first candidate for the best weights: adding states never makes a run worse on validation.
+Chunks arrive in the order of the stream, and neighbors in a stream resemble each other; here the same training events
+are seen shuffled over the whole stream, which is worth points. The geometry is switched off meanwhile, so the result is
+a scorer of its own, and the first candidate for the best weights: adding states never makes a run worse on validation.
 """
 
 from __future__ import annotations

@@ -1,0 +1,275 @@
+"""The live service under load, on loopback only: durable events/s, and latency of recommendations while events come in.
+
+Every measurement is bounded in count and time, and every server is a process of its own that is stopped at the end.
+Weights are random: they cost what trained ones cost. Times tick in whole units of `TICK` events, like seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tsnn.bench.machine import machine_card
+from tsnn.bench.scale import scale_stream
+from tsnn.config import Config
+from tsnn.model.tsnn import TSNN, StreamShape
+from tsnn.plan.planner import mean_gap
+from tsnn.training.run import save_run
+
+NODES = (1_000, 10_000, 100_000)
+BATCH, CLIENTS, STREAMS, TICK = 100, 16, 4, 200
+BACKGROUND_RATE, BACKGROUND_BATCH = 1000, 20  # events/s and events a request while recommendations are timed
+HISTORY_PER_NODE, MAX_HISTORY = 5, 200_000
+START_SECONDS, STOP_SECONDS = 180.0, 60.0
+
+
+class Server(NamedTuple):
+    """A running server."""
+
+    port: int
+    pid: int
+
+
+def bench_serve(
+    nodes: tuple[int, ...] = NODES, seconds: float = 8.0, queries: int = 300, max_events: int = 200_000
+) -> dict[str, Any]:
+    """All figures; each phase ends after `seconds` or its count, whichever comes first."""
+    with tempfile.TemporaryDirectory() as scratch:
+        by_nodes = [_with_nodes(Path(scratch), n, seconds, queries) for n in nodes]
+        ingest = _ingest(Path(scratch), nodes[0], seconds, max_events)
+    return {"machine": machine_card(), "config": Config().model_dump(), "ingest": ingest, "recommend": by_nodes}
+
+
+def make_run(folder: Path, num_nodes: int, seed: int = 0) -> float:
+    """A run with random weights and a history of events; its clock."""
+    stream = scale_stream(min(HISTORY_PER_NODE * num_nodes, MAX_HISTORY), num_nodes, seed)
+    model = TSNN(Config(), StreamShape(0, 0, 0, mean_gap(stream.t)))
+    folder.mkdir()
+    save_run(folder, model.eval(), stream, {"metrics": {}})
+    last: Any = stream.t[-1]
+    return float(last)
+
+
+@contextmanager
+def running_server(run: Path, *arguments: str) -> Iterator[Server]:
+    """A server on a free port of this machine, gone when the block ends."""
+    log = run.with_suffix(".log")
+    command = [sys.executable, "-m", "tsnn.cli.serve", str(run), "--port", "0", *arguments]
+    with log.open("w") as sink:
+        process = subprocess.Popen(command, stderr=sink, stdout=sink)
+    try:
+        yield Server(_wait_until_ready(process, log), process.pid)
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> int:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        for line in log.read_text().splitlines():
+            if '"ready"' in line:
+                return int(json.loads(line)["url"].rpartition(":")[2])
+        time.sleep(0.05)
+    raise RuntimeError(f"the server did not start: {log.read_text()[-500:]}")
+
+
+class Connection:
+    """One kept-alive HTTP connection with just enough of the protocol; a full client would be most of the load."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __aenter__(self) -> Connection:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+
+    async def post(self, path: str, value: Any) -> tuple[int, Any]:
+        """Send JSON; status and answer."""
+        body = json.dumps(value).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        return await self._exchange(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        """Status and answer."""
+        return await self._exchange(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+
+    async def _exchange(self, request: bytes) -> tuple[int, Any]:
+        self._writer.write(request)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        lines = head.decode("latin-1").lower().split("\r\n")
+        length = next(int(line.partition(":")[2]) for line in lines if line.startswith("content-length"))
+        body = await self._reader.readexactly(length)
+        return int(lines[0].split()[1]), json.loads(body)
+
+
+class EventSource:
+    """Events whose times tick on; half of the pairs come again, as in real logs."""
+
+    def __init__(self, num_nodes: int, clock: float, seed: int = 1) -> None:
+        stream = scale_stream(100_000, num_nodes, seed)
+        self.sources, self._dst = stream.src.tolist(), stream.dst.tolist()
+        self._clock, self.sent = int(clock) + 1, 0
+
+    def take(self, n: int) -> list[dict[str, Any]]:
+        """The next events."""
+        rows = range(self.sent, self.sent + n)
+        self.sent += n
+        size = len(self._dst)
+        return [{"src": self.sources[i % size], "dst": self._dst[i % size], "t": self._clock + i // TICK} for i in rows]
+
+    def at_least_now(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The same events for another try, after others overtook them."""
+        now = self._clock + self.sent // TICK
+        return [{**event, "t": now} for event in events]
+
+
+class Tally:
+    """What a phase did."""
+
+    def __init__(self) -> None:
+        self.events = self.refused = 0
+        self.latencies: list[float] = []
+
+    def row(self, seconds: float) -> dict[str, Any]:
+        """Rates and percentiles."""
+        return {"events": self.events, "seconds": seconds, "events_per_s": self.events / seconds,
+                "requests": len(self.latencies), "overtaken": self.refused, **percentiles(self.latencies)}  # fmt: skip
+
+
+def percentiles(seconds: list[float]) -> dict[str, float]:
+    """Median and tail in milliseconds."""
+    values = np.array(seconds or [np.nan]) * 1e3
+    return {"p50_ms": float(np.percentile(values, 50)), "p99_ms": float(np.percentile(values, 99))}
+
+
+async def send_events(
+    port: int, source: EventSource, tally: Tally, *, size: int, until: Callable[[], bool], pause: float = 0.0
+) -> None:
+    """One client: a request after the other until told to stop; `pause` keeps a steady pace instead of the fastest."""
+    async with Connection(port) as connection:
+        due = time.perf_counter()
+        while not until():
+            await _send_once(connection, source, tally, size)
+            due += pause
+            await asyncio.sleep(max(0.0, due - time.perf_counter()) if pause else 0.0)
+
+
+async def _send_once(connection: Connection, source: EventSource, tally: Tally, size: int) -> None:
+    events, began = source.take(size), time.perf_counter()
+    while True:
+        status, answer = await connection.post("/events", events)
+        if status == 200:
+            break
+        if status != 422:
+            raise RuntimeError(f"the server answered {status}: {answer}")
+        tally.refused += 1
+        events = source.at_least_now(events)
+    tally.latencies.append(time.perf_counter() - began)
+    tally.events += answer["applied"]
+
+
+def _ingest(scratch: Path, num_nodes: int, seconds: float, max_events: int) -> dict[str, Any]:
+    run = scratch / "ingest"
+    source = EventSource(num_nodes, make_run(run, num_nodes))
+    with running_server(run) as server:
+        warm_up(server, source)
+        before = resident_mb(server.pid)
+        batches = asyncio.run(_flood(server, source, STREAMS, BATCH, seconds, max_events))
+        singles = asyncio.run(_flood(server, source, CLIENTS, 1, seconds, max_events))
+        after = resident_mb(server.pid)
+    memory = {"resident_mb_before": before, "resident_mb_after": after, "events": source.sent}
+    return {"batches_of_100": batches, "one_a_request_16_clients": singles, "memory": memory}
+
+
+async def _flood(
+    server: Server, source: EventSource, clients: int, size: int, seconds: float, max_events: int
+) -> dict[str, Any]:
+    tally, began = Tally(), time.perf_counter()
+
+    def over() -> bool:
+        return time.perf_counter() - began > seconds or tally.events >= max_events
+
+    await asyncio.gather(*(send_events(server.port, source, tally, size=size, until=over) for _ in range(clients)))
+    return tally.row(time.perf_counter() - began)
+
+
+def _with_nodes(scratch: Path, num_nodes: int, seconds: float, queries: int) -> dict[str, Any]:
+    run = scratch / f"nodes-{num_nodes}"
+    source = EventSource(num_nodes, make_run(run, num_nodes))
+    with running_server(run) as server:
+        warm_up(server, source)
+        row: dict[str, Any] = {"num_nodes": num_nodes}
+        for name, exact in (("exact", True), ("two_stage", False)):
+            row[name] = asyncio.run(_ask_while_ingesting(server, source, exact, seconds, queries))
+        row["resident_mb"] = resident_mb(server.pid)
+    return row
+
+
+async def _ask_while_ingesting(
+    server: Server, source: EventSource, exact: bool, seconds: float, queries: int
+) -> dict[str, Any]:
+    latencies: list[float] = []
+    tally, began = Tally(), time.perf_counter()
+    done = asyncio.Event()
+    pace = BACKGROUND_BATCH / BACKGROUND_RATE
+    feeding = asyncio.create_task(
+        send_events(server.port, source, tally, size=BACKGROUND_BATCH, until=done.is_set, pause=pace)
+    )
+    async with Connection(server.port) as connection:
+        while len(latencies) < queries and time.perf_counter() - began < seconds:
+            latencies.append(await _timed(connection.get, _question(source, len(latencies), exact)))
+    done.set()
+    await feeding
+    ingest = tally.row(time.perf_counter() - began)
+    return {"queries": len(latencies), **percentiles(latencies), "ingest_events_per_s": ingest["events_per_s"],
+            "ingest_p99_ms": ingest["p99_ms"]}  # fmt: skip
+
+
+def _question(source: EventSource, index: int, exact: bool) -> str:
+    asked = source.sources[(index * 7919) % len(source.sources)]
+    return f"/recommend?src={asked}&k=10&exact={str(exact).lower()}"
+
+
+async def _timed(get: Callable[[str], Awaitable[tuple[int, Any]]], path: str) -> float:
+    began = time.perf_counter()
+    status, answer = await get(path)
+    if status != 200:
+        raise RuntimeError(f"the server answered {status}: {answer}")
+    return time.perf_counter() - began
+
+
+def warm_up(server: Server, source: EventSource) -> None:
+    """Let every kernel be compiled before the clock starts."""
+
+    async def once() -> None:
+        async with Connection(server.port) as connection:
+            for size in (1, BACKGROUND_BATCH, BATCH):
+                await _send_once(connection, source, Tally(), size)
+            for exact in (True, False):
+                await connection.get(_question(source, 0, exact))
+
+    asyncio.run(once())
+
+
+def resident_mb(pid: int) -> float:
+    """Memory of a process at this moment."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024

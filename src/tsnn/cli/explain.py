@@ -1,0 +1,35 @@
+"""tsnn explain"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tsnn.cli.display import console, print_json
+from tsnn.cli.recommend import At, EdgeType, Json, RunFolder, node_id, question_time
+from tsnn.online.predictor import Predictor
+
+
+def explain(
+    run: RunFolder,
+    src: Annotated[str, typer.Option(help="Id of the source.")],
+    dst: Annotated[str, typer.Option(help="Id of the destination.")],
+    at: At = None,
+    edge_type: EdgeType = None,
+    figure: Annotated[Path | None, typer.Option(help="PNG or SVG file to draw the explanation to.")] = None,
+    json: Json = False,
+) -> None:
+    """Why a destination has the score it has: parts, features, neighbors, frames."""
+    predictor = Predictor.load(run)
+    ends = node_id(predictor, src), node_id(predictor, dst)
+    explanation = predictor.explain(*ends, question_time(predictor, at), edge_type)
+    if figure is not None:
+        explanation.figure(figure)
+    if json:
+        print_json(explanation.to_dict())
+        return
+    print(explanation.text())
+    if figure is not None:
+        console.print(f"figure written to {figure}")

@@ -1,0 +1,65 @@
+"""tsnn recommend"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tsnn.cli.display import print_json
+from tsnn.errors import InputError
+from tsnn.online.predictor import Predictor, Time
+
+RunFolder = Annotated[Path, typer.Argument(help="Run folder, as tsnn train leaves it.")]
+At = Annotated[
+    float | None,
+    typer.Option(help="Time of the question, seen from which every earlier event counts; by default soon."),
+]
+EdgeType = Annotated[int | None, typer.Option(help="Relation, where the run has relations.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def recommend(
+    run: RunFolder,
+    src: Annotated[str, typer.Option(help="Id of the source.")],
+    top: Annotated[int, typer.Option(help="How many destinations.")] = 10,
+    at: At = None,
+    edge_type: EdgeType = None,
+    exclude_seen: Annotated[bool, typer.Option("--exclude-seen", help="Leave out past destinations.")] = False,
+    two_stage: Annotated[bool, typer.Option("--two-stage", help="Rank a shortlist instead of every node.")] = False,
+    json: Json = False,
+) -> None:
+    """The likeliest next destinations of a source, among all nodes."""
+    predictor = Predictor.load(run)
+    source, time = node_id(predictor, src), question_time(predictor, at)
+    best = predictor.recommend(source, time, top, exclude_seen=exclude_seen, edge_type=edge_type, exact=not two_stage)
+    if json:
+        print_json({"src": source, "t": time, "recommendations": [asdict(one) for one in best]})
+        return
+    table = Table("", "destination", "score", "geometric", "residual", "EdgeBank", title=f"{src} at {time}")
+    for rank, one in enumerate(best, 1):
+        parts = (one.score, one.geometric, one.residual, one.edgebank)
+        table.add_row(str(rank), str(one.dst), *(f"{value:.4f}" for value in parts))
+    Console().print(table)
+
+
+def node_id(predictor: Predictor, text: str) -> Hashable:
+    """The node that a text on the command line names: the text itself, or the integer it spells."""
+    if predictor.knows(text):
+        return text
+    if text.removeprefix("-").isdecimal() and predictor.knows(int(text)):
+        return int(text)
+    raise InputError(f"the run has never heard of node {text!r}; give an id of its data.")
+
+
+def question_time(predictor: Predictor, at: float | None) -> Time:
+    """The time asked for; by default one mean gap after the last event, so that all of them count."""
+    if at is not None:
+        return at
+    clock, gap = predictor.clock, predictor.run.model.shape.mean_gap
+    return clock + max(1, round(gap)) if isinstance(clock, int) else clock + gap

@@ -1,0 +1,34 @@
+"""tsnn report"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from tsnn.cli.display import console
+from tsnn.errors import InputError
+from tsnn.report.page import REPORT, write_comparison
+from tsnn.report.source import run_split
+from tsnn.training.run import Run
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are set side by side.")],
+    out: Annotated[
+        Path | None, typer.Option(help="HTML file to write; by default report.html in the folder of a single run.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="The data they were trained on, where a card names no address: a table's path.")
+    ] = None,
+) -> None:
+    """Write a run's report, or that of several side by side: one HTML file that needs nothing else."""
+    torch.set_num_threads(1)
+    if out is None and len(runs) > 1:
+        raise InputError("several runs have no folder in common; name the file to write with --out.")
+    loaded = [Run.load(folder) for folder in runs]
+    splits = [run_split(run, data) for run in loaded]
+    path = write_comparison(list(zip(loaded, splits, strict=True)), out or runs[0] / REPORT)
+    console.print(f"report written to {path}")

@@ -1,0 +1,35 @@
+"""tsnn serve"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tsnn.errors import ConfigError
+
+
+def serve(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run; the events go to its folder online/.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback needs a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    token: Annotated[
+        str | None, typer.Option(envvar="TSNN_TOKEN", help="Bearer token that every request must carry.")
+    ] = None,
+    max_body: Annotated[int, typer.Option(min=1, help="Largest body in bytes; 413 beyond it.")] = 4 * 2**20,
+    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; 429 beyond it.")] = 1024,
+    snapshot_every: Annotated[int, typer.Option(min=1, help="Events between two snapshots.")] = 100_000,
+) -> None:
+    """Score, recommend and explain over HTTP while events come in; nothing acknowledged is ever lost."""
+    try:
+        from tsnn.online.service_run import run_service
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"serving needs {error.name}; install it with pip install 'tsnn[serve]'.") from None
+    run_service(
+        run, host=host, port=port, token=token, max_body=max_body, queue_length=queue, snapshot_every=snapshot_every
+    )
+
+
+if __name__ == "__main__":  # the verb alone, without loading the others
+    typer.run(serve)

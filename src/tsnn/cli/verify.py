@@ -1,0 +1,99 @@
+"""tsnn verify"""
+
+from __future__ import annotations
+
+import json as json_format
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Column, Table
+
+from tsnn.cli.display import console, print_json
+from tsnn.files import write_whole
+from tsnn.report.source import run_split
+from tsnn.report.view import VERIFICATION
+from tsnn.theory.verify import Statement, Verification
+from tsnn.theory.verify import verify as verify_run
+from tsnn.training.run import Run
+
+
+def verify(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    data: Annotated[
+        str | None, typer.Option(help="The data it was trained on, where its card names no address: a table's path.")
+    ] = None,
+    sample: Annotated[int, typer.Option(help="Events to check, spread along the stream.")] = 12,
+    step_size: Annotated[
+        float | None, typer.Option(help="Force a diffusion step on the run and see which statements stop to hold.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Check the paper's statements on a run's own frames, stalks and active graphs; exit status 1 if one fails."""
+    torch.set_num_threads(1)
+    loaded = Run.load(run)
+    stream = run_split(loaded, data).stream
+    with Progress(console=console, disable=json) as bar:
+        task = bar.add_task("checking", total=sample)
+        outcome = verify_run(
+            loaded.model,
+            stream,
+            samples=sample,
+            step_size=step_size,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    document = _document(loaded, outcome)
+    if step_size is None:
+        _store(run / VERIFICATION, document)
+    if json:
+        print_json(document)
+    else:
+        _print(outcome)
+    if not outcome.passed:
+        raise typer.Exit(1)
+
+
+def _document(run: Run, outcome: Verification) -> dict[str, Any]:
+    return {
+        "data": run.metrics["card"]["data"]["name"],
+        "passed": outcome.passed,
+        "facts": outcome.facts._asdict(),
+        "statements": [asdict(statement) for statement in outcome.statements],
+    }
+
+
+def _store(path: Path, document: dict[str, Any]) -> None:
+    def write(partial: Path) -> None:
+        partial.write_text(json_format.dumps(document, indent=2) + "\n")
+
+    write_whole(path, write)
+
+
+def _print(outcome: Verification) -> None:
+    facts = outcome.facts
+    table = Table("statement", "worst slack, and where", Column("", no_wrap=True), show_lines=True)
+    for line in outcome.statements:
+        verdict = "[green]holds[/green]" if line.passed else f"[red]fails {line.failed}/{line.events}[/red]"
+        claim = f"[bold]{line.label}[/bold]\n{escape(line.claim)}"
+        table.add_row(claim, f"{shown_slack(line)}\nrow {line.row:,}: {escape(line.where)}", verdict)
+    out = Console()
+    out.print(table)
+    step = "forced step" if facts.forced else "step"
+    out.print(
+        f"{facts.events} events, active sets of up to {facts.largest_active_set} nodes; {step} {facts.step_size:g}, "
+        f"bound {facts.step_bound:g}; smallest reflector {facts.smallest_reflector:g}.",
+        style="dim",
+        highlight=False,
+    )
+
+
+def shown_slack(line: Statement) -> str:
+    """The room left; for an identity, which has none, its error."""
+    if 0 <= line.slack <= line.tolerance:
+        return f"exact to {max(line.tolerance - line.slack, 0.0):.0e}"
+    return f"{line.slack:.2e}"

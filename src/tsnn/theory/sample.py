@@ -1,0 +1,149 @@
+"""Events of a run, taken along its stream with everything the statements speak of: frames, stalks, active graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tsnn.data.events import EventStream
+from tsnn.data.queries import NO_QUERIES
+from tsnn.engine.engine import commit, pick_engine, run_update
+from tsnn.memory.store import StateStore
+from tsnn.memory.versions import Versions
+from tsnn.model.tsnn import TSNN
+from tsnn.plan.chunk import UpdatePlan
+from tsnn.plan.planner import Planner, PlanSpec
+from tsnn.sheaf.diffusion import capped_step
+from tsnn.sheaf.transport import transport
+from tsnn.theory.active import ActiveSet
+from tsnn.types import I64
+
+_BLOCK = 2000  # rows between samples that are run at once
+MAX_DENSE = 1536  # rows of a dense Laplacian; an event with more drops its last neighbors
+
+
+@dataclass(frozen=True, eq=False)
+class EventSample:
+    """One event as the run saw it. Endpoints are source and destination, or one row for a self-loop."""
+
+    row: int
+    pre_h: Tensor  # (e, d) stalks and frames of the endpoints before the event, in the run's precision
+    pre_F: Tensor  # (e, k, d)
+    post_F: Tensor  # (e, k, d)
+    carried: Tensor  # (e, d) the run's own stalks in the new frames, in its precision
+    partner: Tensor  # (e, d) the other endpoint's, transported
+    context: Tensor  # (e, c)
+    active: ActiveSet  # before diffusion, in float64
+    nodes: I64  # (n,) of the active entries
+    written: Tensor  # (n, d) the stalks that the run's engine wrote
+    window: I64  # earlier rows, for statements about histories
+    window_nodes: I64  # the nodes in them, and their frames now
+    window_F: Tensor
+
+
+def sample_events(model: TSNN, stream: EventStream, count: int, window: int = 24) -> tuple[list[EventSample], Tensor]:
+    """`count` events spread evenly over the stream, by replaying it, and every node's frame at the end."""
+    planner = Planner(stream, PlanSpec.of(model.config, model.shape.mean_gap))
+    store = _empty_store(model, stream)
+    samples = []
+    for plan, wanted in _plans(planner, sample_rows(stream.num_events, count)):
+        if wanted:
+            samples.append(_take(model, stream, store, plan, window))
+        else:
+            _run(model, stream, store, plan)
+    return samples, store.F
+
+
+def sample_rows(num_events: int, count: int) -> list[int]:
+    """Rows spread evenly between the first, which has no past, and the last, whose frames are nobody's stale ones."""
+    return sorted({int(row) for row in np.linspace(0, num_events - 1, count + 2)[1:-1]} - {0}) or [num_events - 1]
+
+
+def _plans(planner: Planner, rows: list[int]) -> Iterator[tuple[UpdatePlan, bool]]:
+    """Plans up to each row, then of that row alone, which is wanted."""
+    for row in rows:
+        for plan in planner.walk(row, _BLOCK):
+            yield plan.update, False
+        yield planner.plan(row + 1, NO_QUERIES).update, True
+
+
+def _empty_store(model: TSNN, stream: EventStream) -> StateStore:
+    config = model.config
+    shape = {"stalk_dim": config.model.stalk_dim, "num_reflectors": config.model.num_reflectors}
+    return StateStore(stream.ids.keys, seed=config.train.seed, dtype=model.dtype, **shape)
+
+
+def _run(model: TSNN, stream: EventStream, store: StateStore, plan: UpdatePlan) -> Versions:
+    with torch.no_grad():
+        versions = run_update(model, pick_engine(model.config.train.engine), store, plan, stream)
+    commit(store, plan, versions)
+    return versions
+
+
+@torch.no_grad()
+def _take(model: TSNN, stream: EventStream, store: StateStore, plan: UpdatePlan, window: int) -> EventSample:
+    """Run one event and keep all of it. In a plan of one row, log rows before the event are rows of `plan.nodes`."""
+    versions = _run(model, stream, store, plan)
+    ends = 1 if plan.is_loop[0] else 2
+    pre_h = torch.stack([versions.h[plan.src_h[0]], versions.h[plan.dst_h[0]]][:ends])
+    pre_F = torch.stack([versions.F[plan.src_F[0]], versions.F[plan.dst_F[0]]][:ends])
+    post_F = versions.F[len(plan.nodes) :][:ends]
+    context = model.context(plan, stream)[0, :ends]
+    carried = _carry(model, pre_h, pre_F, post_F)
+    live, eps = model.live(post_F), model.config.model.reflector_eps
+    partner = transport(carried.flip(0), frame_from=live.flip(0), frame_to=live, eps=eps)
+    active = _active_set(model, plan, versions, _recur(model, carried, partner, context))
+    earlier = np.arange(max(plan.start - window, 0), plan.start, dtype=np.int64)
+    there = np.unique(np.concatenate([stream.src[earlier], stream.dst[earlier]]))
+    return EventSample(
+        plan.start, pre_h, pre_F, post_F, carried, partner, context, active,
+        plan.nodes[plan.act_h], versions.h[len(plan.nodes) :], earlier, there, store.gather(there)[1],
+    )  # fmt: skip
+
+
+def _carry(model: TSNN, h: Tensor, pre_F: Tensor, post_F: Tensor) -> Tensor:
+    if not model.config.model.carry_over:
+        return h
+    eps = model.config.model.reflector_eps
+    return transport(h, frame_from=model.live(pre_F), frame_to=model.live(post_F), eps=eps)
+
+
+def _recur(model: TSNN, carried: Tensor, partner: Tensor, context: Tensor) -> Tensor:
+    """The endpoints' stalks after message and recurrence (eq:message, eq:gru_update), in float64."""
+    updater = deepcopy(model.updater).double()
+    message = updater.message(torch.cat([carried, partner, context], dim=1).double())
+    stalks: Tensor = updater.gru(message, carried.double())
+    return stalks
+
+
+def _active_set(model: TSNN, plan: UpdatePlan, versions: Versions, endpoints: Tensor) -> ActiveSet:
+    config, gain = model.config.model, model.updater.gain()
+    return ActiveSet(
+        h=torch.cat([endpoints, versions.h[plan.act_h[len(endpoints) :]].double()]),
+        F=model.live(versions.F[plan.act_F]),
+        mult_src=torch.from_numpy(plan.mult_src),
+        mult_dst=torch.from_numpy(plan.mult_dst),
+        is_loop=bool(plan.is_loop[0]),
+        gain=gain,
+        step_size=float(capped_step(config.step_size, gain)),
+        eps=config.reflector_eps,
+    )
+
+
+def fit_dense(active: ActiveSet, limit: int = MAX_DENSE) -> ActiveSet:
+    """The same event with only the neighbors whose dense operators fit; a smaller star is an active graph too."""
+    keep = max(limit // active.h.shape[-1], 1 if active.is_loop else 2)
+    if keep >= len(active.h):
+        return active
+    return replace(
+        active,
+        h=active.h[:keep],
+        F=active.F[:keep],
+        mult_src=active.mult_src[:keep],
+        mult_dst=active.mult_dst[:keep],
+    )

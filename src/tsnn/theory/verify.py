@@ -1,0 +1,246 @@
+"""Every formal statement of the paper, checked on a trained run's own frames, stalks and active graphs.
+
+The statements about diffusion are checked with the step the run takes, min(eta, 1 / max(D_theta)), or with a step that
+is forced on it; a step beyond a statement's bound shows as that statement failing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tsnn.data.events import EventStream
+from tsnn.errors import InputError
+from tsnn.model.tsnn import TSNN
+from tsnn.sheaf.diffusion import diffuse
+from tsnn.theory import diffusion, drift, frames, scope, transport, wl
+from tsnn.theory.active import ActiveSet
+from tsnn.theory.check import Check, conclude, equal
+from tsnn.theory.sample import EventSample, fit_dense, sample_events
+
+TAU_H = 1e-2  # the operating regime that rem:houshlip claims
+ENGINE_ROUNDING = 1e-4  # an engine computes in the run's precision
+WL_DEPTH = 2
+KINDS = {
+    "lem": "lemma",
+    "prop": "proposition",
+    "cor": "corollary",
+    "thm": "theorem",
+    "rem": "remark",
+    "eq": "equation",
+    "alg": "algorithm",
+}
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement over all sampled events: its worst case and where that was."""
+
+    label: str
+    kind: str
+    claim: str
+    passed: bool
+    slack: float  # bound + tolerance - value in the worst case
+    tolerance: float
+    where: str
+    row: int  # of the event that was worst
+    events: int  # how many it was checked on
+    failed: int  # on how many of them it does not hold
+
+
+class Facts(NamedTuple):
+    """What the statements were checked with."""
+
+    events: int
+    rows: list[int]
+    step_size: float
+    step_bound: float  # 1 / max(D_theta)
+    smallest_reflector: float
+    largest_active_set: int
+    forced: bool
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome of `verify`."""
+
+    statements: list[Statement]
+    facts: Facts
+
+    @property
+    def passed(self) -> bool:
+        """Whether every statement holds."""
+        return all(statement.passed for statement in self.statements)
+
+
+def verify(
+    model: TSNN,
+    stream: EventStream,
+    *,
+    samples: int = 12,
+    step_size: float | None = None,
+    progress: Progress | None = None,
+) -> Verification:
+    """Replay the stream, take events along it, and check every statement on each."""
+    if samples < 1 or stream.num_events < 2:
+        raise InputError("there is nothing to check; sample at least one event of a stream of two or more.")
+    if step_size is not None and step_size <= 0:
+        raise InputError(f"a step size of {step_size} moves nothing forward; give a positive one.")
+    taken, last_F = sample_events(model, stream, samples)
+    checker = _Checker(model, stream, taken, last_F, step_size)
+    found: list[tuple[int, Check]] = []
+    for done, sample in enumerate(taken):
+        found += [(sample.row, check) for check in checker.event(sample)]
+        if progress is not None:
+            progress(done + 1, len(taken))
+    found += [(taken[-1].row, check) for check in checker.scope()]
+    return Verification(_worst(found), checker.facts())
+
+
+class _Checker:
+    """The statements on one sampled event, and those over all of them."""
+
+    def __init__(
+        self, model: TSNN, stream: EventStream, taken: list[EventSample], last_F: Tensor, step_size: float | None
+    ) -> None:
+        self.model, self.stream, self.taken, self.last_F = model, stream, taken, last_F
+        self.eps = model.config.model.reflector_eps
+        self.forced = step_size is not None
+        self.step = taken[0].active.step_size if step_size is None else step_size
+        self.tau = max(float(_all_norms(taken).min()), self.eps)
+
+    def event(self, sample: EventSample) -> Iterable[Check]:
+        """Everything that speaks of one event."""
+        yield from self._frames(sample)
+        active = replace(fit_dense(sample.active), step_size=self.step)
+        yield transport.flat_transport(active.F, _walk(active, sample.row), eps=self.eps)
+        yield transport.sync_equiv(active)
+        yield transport.spectral_equivalence(active)
+        yield diffusion.energy(active)
+        yield diffusion.feature_scaled(active)
+        yield diffusion.energy_descent(active)
+        yield diffusion.nonexpansive(active)
+        yield from self._drift(sample, active)
+        yield diffusion.step_size_bound(sample.active.gain, self.step)
+        yield self._histories(sample)
+        yield self._engine(sample)
+
+    def _frames(self, sample: EventSample) -> Iterable[Check]:
+        before, after, eps = sample.pre_F, sample.post_F, self.eps
+        yield frames.orthogonal(sample.active.F, eps=eps)
+        yield frames.low_rank(before, before.flip(0), eps=eps)
+        yield frames.householder_lipschitz(before, after, eps=eps, tau=self.tau)
+        yield frames.smooth_lipschitz(before, after, eps=eps, tau=self.tau)
+        yield frames.operating_regime(torch.cat([before, after]), tau=TAU_H)
+        live = self.model.live
+        yield frames.carry_over(live(before), live(after), sample.pre_h, eps=eps, carried=sample.carried)
+
+    def _drift(self, sample: EventSample, active: ActiveSet) -> Iterable[Check]:
+        """Stored frames against those at the end of the stream; the endpoints' own against those before the event."""
+        there = self.model.live(self.last_F[torch.from_numpy(sample.nodes[: len(active.h)])])
+        yield drift.stale(active, there.double())
+        if active.F.shape[1]:  # without transport there is no frame to drift
+            before = active.F.clone()
+            before[: len(sample.pre_F)] = sample.pre_F.double()
+            yield drift.drift_control(replace(active, F=before), active.F, tau=self.tau)
+
+    def _histories(self, sample: EventSample) -> Check:
+        rows, stream = sample.window, self.stream
+        local = {int(node): i for i, node in enumerate(sample.window_nodes)}
+        graph = wl.TemporalGraph(
+            [local[int(u)] for u in stream.src[rows]],
+            [local[int(v)] for v in stream.dst[rows]],
+            [float(t) for t in stream.t[rows]],
+            [_label(stream, int(row)) for row in rows],
+        )
+        kinds = [0] * len(local) if stream.node_type is None else stream.node_type[sample.window_nodes].tolist()
+        return wl.twl(graph, kinds, self.model.live(sample.window_F), WL_DEPTH, eps=self.eps)
+
+    def _engine(self, sample: EventSample) -> Check:
+        """alg:tsnn: what the run's engine wrote is what the equations that were checked give."""
+        a, rounds = sample.active, self.model.config.model.diffusion_steps
+        stalks = diffuse(a.h, a.F, a.mult_src, a.mult_dst, a.is_loop, a.gain, a.step_size, rounds, a.eps)
+        return conclude(
+            "alg:tsnn",
+            "the stalks that the run's engine wrote are those of the equations checked here",
+            [equal("stalk at", sample.written, stalks, relative=ENGINE_ROUNDING)],
+        )
+
+    def scope(self) -> Iterable[Check]:
+        """prop:psi_equiv: the difference that diffusion takes is inside the class, MLP_msg and the GRU are not."""
+        a, b = (torch.cat([getattr(s, name) for s in self.taken]).double() for name in ("carried", "partner"))
+        context = torch.cat([s.context for s in self.taken]).double()
+        generator = torch.Generator().manual_seed(0)
+        d = a.shape[-1]
+        turns = torch.linalg.qr(torch.randn(len(a), d, d, generator=generator, dtype=torch.float64)).Q
+        updater = deepcopy(self.model.updater).double()
+        yield scope.psi_equiv(lambda x, y: x - y, a, b, turns, name="the difference that diffusion sums")
+        message = _message(updater.message, context)
+        yield scope.outside_class(message, a, b, turns, name="the run's MLP_msg")
+        yield scope.outside_class(lambda x, y: updater.gru(y, x), a, b, turns, name="the run's GRU")
+
+    def facts(self) -> Facts:
+        """What the outcome holds for."""
+        return Facts(
+            events=len(self.taken),
+            rows=[sample.row for sample in self.taken],
+            step_size=self.step,
+            step_bound=float(self.taken[0].active.gain.max().reciprocal()),
+            smallest_reflector=float(_all_norms(self.taken).min()),
+            largest_active_set=max(len(sample.active.h) for sample in self.taken),
+            forced=self.forced,
+        )
+
+
+def _message(network: Callable[[Tensor], Tensor], context: Tensor) -> scope.Message:
+    return lambda a, b: network(torch.cat([a, b, context], dim=1))
+
+
+def _all_norms(taken: list[EventSample]) -> Tensor:
+    return frames.row_norms(torch.cat([torch.cat([sample.pre_F, sample.post_F]) for sample in taken]))
+
+
+def _walk(active: ActiveSet, seed: int, hops: int = 8) -> list[int]:
+    """A random walk over the active graph from the source; to the last entry and back where it has no edge."""
+    rng = np.random.default_rng(seed)
+    walk = [0]
+    for _ in range(hops):
+        reachable = active.adjacency[walk[-1]].nonzero().flatten().tolist()
+        walk.append(int(rng.choice(reachable)) if reachable else len(active.h) - 1 - walk[-1])
+    return walk
+
+
+def _label(stream: EventStream, row: int) -> tuple[int, bytes]:
+    relation = 0 if stream.edge_type is None else int(stream.edge_type[row])
+    return relation, b"" if stream.msg is None else stream.msg[row].tobytes()
+
+
+def _worst(found: list[tuple[int, Check]]) -> list[Statement]:
+    """One line per statement, in the order of the paper."""
+    groups: dict[tuple[str, str], list[tuple[int, Check]]] = {}
+    for row, check in found:
+        groups.setdefault((check.label, check.claim), []).append((row, check))
+    return [_statement(group) for group in groups.values()]
+
+
+def _statement(group: list[tuple[int, Check]]) -> Statement:
+    row, worst = min(group, key=lambda item: (item[1].passed, item[1].slack))
+    return Statement(
+        label=worst.label,
+        kind=KINDS[worst.label.partition(":")[0]],
+        claim=worst.claim,
+        passed=worst.passed,
+        slack=worst.slack,
+        tolerance=worst.tolerance,
+        where=worst.where,
+        row=row,
+        events=len(group),
+        failed=sum(not check.passed for _, check in group),
+    )

@@ -1,0 +1,77 @@
+"""The examples run, stay short, and do what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+TINY = {"train.epochs": 1, "model.stalk_dim": 8, "model.hidden_dim": 8}
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_there_are_three_of_them_and_each_is_short():
+    assert [path.stem for path in SCRIPTS] == ["add_a_feature", "live_loop", "train_and_ask"]
+    assert all(len(path.read_text().splitlines()) < 60 for path in SCRIPTS)
+
+
+def test_train_and_ask(tmp_path, capsys):
+    rows = "\n".join(f"user{i % 7},item{i % 5},{i}" for i in range(200))
+    (tmp_path / "log.csv").write_text(f"src,dst,t\n{rows}\n")
+    example("train_and_ask").main(str(tmp_path / "log.csv"), tmp_path / "run", **TINY)
+    said = capsys.readouterr().out
+    assert "200 events of 12 nodes, visibility strict" in said
+    assert "who does 'user3' meet next?" in said
+    assert "1. '" in said
+    assert "features" in said
+
+
+def test_live_loop(tmp_path):
+    mean = example("live_loop").main(tmp_path / "run", history=400, live=60, **TINY)
+    assert 0.05 < mean <= 1
+
+
+@pytest.mark.slow
+def test_live_loop_beats_chance(tmp_path):
+    assert example("live_loop").main(tmp_path / "run") > 0.25
+
+
+def test_add_a_feature(tmp_path, capsys):
+    example("add_a_feature").main(tmp_path / "run", data="synthetic:roles:events=400,nodes=40", **TINY)
+    said = capsys.readouterr().out
+    assert "weight chosen on validation rows" in said
+    assert "test AP without" in said
+
+
+def test_the_feature_is_added_to_the_score(tmp_path):
+    """With a weight, scores change by exactly the weighted feature."""
+    import numpy as np
+
+    import tsnn
+    from tsnn.evaluation.asking import pairs
+    from tsnn.evaluation.scorer import plan_blocks, score_queries
+
+    module = example("add_a_feature")
+    data = "synthetic:roles:events=400,nodes=40"
+    run = tsnn.train(data, tmp_path / "run", tsnn.Config.build(overrides=TINY), compare=False)
+    stream = tsnn.load(data)
+    rows = np.arange(300, 400)
+    asked = pairs(stream, rows, rows, stream.dst[rows], stream.src[rows])
+    plain, changed = tsnn.ModelScorer(run.model, stream), module.WithFeature(run.model, stream)
+    changed.weight = 2.0
+    facts = np.concatenate([block.score.facts for _, block in plan_blocks(stream, plain.spec, asked)])
+    difference = score_queries(changed, stream, asked) - score_queries(plain, stream, asked)
+    np.testing.assert_allclose(difference, 2.0 * module.reciprocity(facts), atol=1e-5)
+    assert difference.max() > 1, "some of these pairs have met the other way round"
