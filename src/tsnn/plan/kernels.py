@@ -7,6 +7,7 @@ outputs of the chunk from OUT on; the planner shifts them once the sweep is done
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -292,7 +293,7 @@ def _observe_move(tab: Tables, u: Int, v: Int) -> None:
 def _fade(tab: Tables, node: Int, t: float, rate: float) -> None:
     """Bring a node's walks to time t: one of i steps fades i times."""
     if tab.degree[node]:
-        factor = np.exp(-rate * (t - tab.last_t[node]))
+        factor = math.exp(-rate * (t - tab.last_t[node]))
         fade = 1.0
         for i in range(1, STEPS + 1):
             fade *= factor
@@ -535,8 +536,8 @@ def _dot(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
 @njit(nogil=True, forceinline=True)
 def _walk_facts(tab: Tables, opt: Options, u: Int, c: Int, t: float, row: F64) -> None:
     """Inner products of the walks' sums: random signatures of different nodes cancel, equal ones count."""
-    at_u = np.exp(-opt.walk_rate * (t - tab.last_t[u])) if tab.degree[u] else 0.0
-    at_c = np.exp(-opt.walk_rate * (t - tab.last_t[c])) if tab.degree[c] else 0.0
+    at_u = math.exp(-opt.walk_rate * (t - tab.last_t[u])) if tab.degree[u] else 0.0
+    at_c = math.exp(-opt.walk_rate * (t - tab.last_t[c])) if tab.degree[c] else 0.0
     column = WALK
     fade_u = 1.0
     for i in range(STEPS + 1):

@@ -146,9 +146,18 @@ class Planner:
         while self.position < stop:
             yield self.plan(min(self.position + rows, stop), NO_QUERIES)
 
-    def survey(self, src: int, t: NDArray[np.generic], edge_type: int, cand: I64, related: Bool) -> F64:
+    def survey(
+        self,
+        src: int,
+        t: NDArray[np.generic],
+        edge_type: int,
+        cand: I64,
+        related: Bool,
+        dtype: type[np.floating[Any]] = np.float64,
+    ) -> NDArray[np.floating[Any]]:
         """Facts of many candidates of one source as of now; see `tsnn.plan.survey`."""
-        return survey(self.counters, self._options, src, float(self._clock(t)[0]), edge_type, cand, related)
+        clock = float(self._clock(t)[0])
+        return survey(self.counters, self._options, src, clock, edge_type, cand, related, dtype)
 
     def _check_stop(self, stop: int) -> None:
         if not self.position <= stop <= self.stream.num_events:

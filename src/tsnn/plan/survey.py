@@ -6,15 +6,27 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from tsnn.plan import kernels
 from tsnn.plan.counters import Counters
 from tsnn.plan.facts import COLUMN, FACTS
 from tsnn.plan.kernels import ROWS, STEPS, WALK, WALK_DST, WALK_SRC, Options, Tables
-from tsnn.types import F64, I64, Bool
+from tsnn.types import I64, Bool
+
+Facts = NDArray[np.floating[Any]]
 
 
-def survey(counters: Counters, options: Options, src: int, t: float, edge_type: int, cand: I64, related: Bool) -> F64:
+def survey(
+    counters: Counters,
+    options: Options,
+    src: int,
+    t: float,
+    edge_type: int,
+    cand: I64,
+    related: Bool,
+    dtype: type[np.floating[Any]],
+) -> Facts:
     """The facts that a sweep gives for these candidates, to rounding; `t` counts from the origin.
 
     `related` marks whoever ever met the source or followed one of its last three destinations: those, and candidates
@@ -24,8 +36,8 @@ def survey(counters: Counters, options: Options, src: int, t: float, edge_type: 
     near = related.copy()
     if options.common or options.two_hop:
         kernels.mark_near(tables, scratch, options, src, cand, near)
-    nodes = _as_slice(cand)
-    facts = _plain_facts(tables, src, t, nodes, len(cand))
+    facts = np.zeros((len(cand), len(FACTS)), dtype, order="F")  # it is filled, and then read, column by column
+    _plain_facts(tables, src, t, _as_slice(cand), facts)
     if tables.walk.shape[2]:
         _walk_facts(tables, options.walk_rate, src, t, cand, facts)
     few = np.flatnonzero(near)
@@ -42,9 +54,8 @@ def _as_slice(cand: I64) -> slice | I64:
     return cand
 
 
-def _plain_facts(tables: Tables, src: int, t: float, nodes: slice | I64, count: int) -> F64:
+def _plain_facts(tables: Tables, src: int, t: float, nodes: slice | I64, facts: Facts) -> None:
     """What either says by itself; everything else as for two nodes that never met."""
-    facts = np.zeros((count, len(FACTS)), order="F")  # it is filled, and then read, column by column
     degree, in_degree = tables.degree[nodes], tables.in_degree[nodes]
     facts[:, COLUMN["src_gap"]] = t - tables.last_t[src] if tables.degree[src] else -1.0
     facts[:, COLUMN["dst_gap"]] = np.where(degree > 0, t - tables.last_t[nodes], -1.0)
@@ -53,10 +64,9 @@ def _plain_facts(tables: Tables, src: int, t: float, nodes: slice | I64, count: 
     facts[:, COLUMN["dst_count"]] = degree
     facts[:, COLUMN["dst_in_count"]] = in_degree
     facts[:, COLUMN["pair_gap"]] = facts[:, COLUMN["bank_gap"]] = -1.0
-    return facts
 
 
-def _walk_facts(tables: Tables, rate: float, src: int, t: float, cand: I64, facts: F64) -> None:
+def _walk_facts(tables: Tables, rate: float, src: int, t: float, cand: I64, facts: Facts) -> None:
     """`kernels._walk_facts` of all candidates, each candidate's walks being read once."""
     products = np.empty((len(cand), STEPS + 1, STEPS + 2), np.float32)
     own = tables.walk[src]
