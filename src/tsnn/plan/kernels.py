@@ -530,7 +530,7 @@ def _dot(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
     total = np.float32(0.0)
     for x in range(len(a)):
         total += a[x] * b[x]
-    return total
+    return float(total)
 
 
 @njit(nogil=True, forceinline=True)
