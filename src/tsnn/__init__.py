@@ -8,6 +8,7 @@ from tsnn.errors import ConfigError, InputError, RunError, TsnnError
 from tsnn.evaluation.evaluate import evaluate
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.roster import baseline
+from tsnn.online.predictor import Predictor
 from tsnn.training.run import Run
 from tsnn.training.train import train
 from tsnn.types import Visibility
@@ -18,6 +19,7 @@ __all__ = [
     "EventStream",
     "InputError",
     "ModelScorer",
+    "Predictor",
     "Run",
     "RunError",
     "TsnnError",

@@ -10,10 +10,15 @@ from tsnn.cli.bench import app as bench_app
 from tsnn.cli.data import app as data_app
 from tsnn.cli.demo import demo
 from tsnn.cli.evaluate import evaluate
+from tsnn.cli.explain import explain
+from tsnn.cli.recommend import recommend
+from tsnn.cli.report import report
 from tsnn.cli.reproduce import reproduce
+from tsnn.cli.serve import serve
 from tsnn.cli.slices import slices
 from tsnn.cli.train import train
 from tsnn.cli.tune import tune
+from tsnn.cli.verify import verify
 from tsnn.errors import TsnnError
 
 app = typer.Typer(
@@ -26,9 +31,14 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(train)
 app.command()(evaluate)
+app.command()(recommend)
+app.command()(explain)
+app.command()(serve)
 app.command()(reproduce)
 app.command()(tune)
 app.command()(slices)
+app.command()(verify)
+app.command()(report)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 

@@ -75,10 +75,10 @@ class Decoder(nn.Module):
         if torch.is_grad_enabled() or len(psi) <= _ROWS or psi.device.type != "cpu":
             out: Tensor = self.mlp(psi).squeeze(-1)
             return out
-        first, _, second, _, last = self.mlp
+        first, second, last = (layer for layer in self.mlp if isinstance(layer, nn.Linear))
         below, above = (psi.new_empty(_ROWS, self.config.score_dim) for _ in range(2))
         scores = psi.new_empty(len(psi))
-        for x, to in zip(psi.split(_ROWS), scores.split(_ROWS), strict=True):
+        for x, to in zip(torch.split(psi, _ROWS), torch.split(scores, _ROWS), strict=True):
             y = torch.addmm(first.bias, x, first.weight.t(), out=below[: len(x)]).relu_()
             z = torch.addmm(second.bias, y, second.weight.t(), out=above[: len(x)]).relu_()
             torch.addmv(last.bias, z, last.weight[0], out=to)

@@ -1,0 +1,164 @@
+"""Answering a question from one moment of the state. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tsnn.data.events import EventStream, stable_key
+from tsnn.data.queries import Queries
+from tsnn.memory.versions import Versions
+from tsnn.model.decoder import Geometry
+from tsnn.model.tsnn import Compared, Source
+from tsnn.online.live import LiveState, Moment
+from tsnn.plan.chunk import ChunkPlan, ScorePlan
+from tsnn.plan.counters import Counters, signatures
+from tsnn.plan.facts import COLUMN
+from tsnn.sheaf.householder import reflect
+from tsnn.types import F64, I64, Bool
+
+BLOCK = 8192  # candidates scored at once: bounds memory, and stays in the cache
+
+
+class Scores(NamedTuple):
+    """Scores of the candidates and the three parts they are the sum of, in float64."""
+
+    total: F64
+    geometric: F64
+    residual: F64
+    edgebank: F64
+    seen: Bool  # whether the source has linked to the candidate before
+
+
+@dataclass(frozen=True)
+class Question:
+    """A source asked about at a time: everything that does not depend on the candidate.
+
+    Ids that the state has never heard of stand behind its nodes, as nodes without any event.
+    """
+
+    state: LiveState
+    moment: Moment
+    src: int
+    t: Any
+    edge_type: int
+    strangers: tuple[Hashable, ...]
+    stream: EventStream  # without rows: the node types
+    source: Source
+    q: Tensor  # the source in synchronized coordinates
+
+    def related(self) -> I64:
+        """Known nodes with whom the source may share a history; of all others the facts are plain."""
+        if self.src >= len(self.state.ids):
+            return np.zeros(0, np.int64)
+        last = self.moment.counters.tables.last_dst[self.src]
+        return self.state.history.related(self.src, last[last >= 0].tolist())
+
+    def survey(self, cand: I64, related: Bool) -> ScorePlan:
+        """The part of `plan` that a decoder reads, for many candidates at once."""
+        planner = self.state.planner(self.stream, self.moment.counters)
+        kind = np.float32 if self.state.model.dtype == torch.float32 else np.float64
+        return _decodable(self, cand, planner.survey(self.src, np.array([self.t]), self.edge_type, cand, related, kind))
+
+    def compare(self, cand: I64) -> Compared:
+        """The geometry of these candidates (eq:sdist) from the kept synchronized coordinates."""
+        g, norm2 = self._lifted(cand)
+        difference = self.q - g
+        own = self.source.h.square().sum(-1).expand(len(cand))
+        geometry = Geometry(difference.square().sum(-1), (g @ self.q.T).squeeze(1), own, norm2)
+        return Compared(geometry, self.source, difference)
+
+    def _lifted(self, cand: I64) -> tuple[Tensor, Tensor]:
+        store, settled = self.state.store, self.moment.settled
+        known = cand < store.num_nodes
+        if known.all():
+            run = len(cand) and cand[-1] - cand[0] == len(cand) - 1 and (np.diff(cand) == 1).all()
+            return store.synchronized(slice(int(cand[0]), int(cand[-1]) + 1) if run else cand, settled)
+        g, norm2 = store.synchronized(np.where(known, cand, 0), settled)
+        mask = torch.from_numpy(known)  # a stalk of zeros has no length in any frame
+        return g * mask[:, None], norm2 * mask
+
+
+@torch.no_grad()
+def ask(state: LiveState, src: Hashable, names: Sequence[Hashable], t: Any, edge_type: int) -> tuple[Question, I64]:
+    """The question and the indices of the named candidates."""
+    strangers: dict[Hashable, int] = {}
+
+    def index(name: Hashable) -> int:
+        known = state.ids.find(name)
+        return strangers.setdefault(name, len(state.ids) + len(strangers)) if known is None else known
+
+    u, cand = index(src), np.array([index(name) for name in names], np.int64)
+    moment = state.moment(t)
+    _seat(moment.counters, len(state.ids), strangers)
+    stream = _no_rows(state, len(strangers), u >= len(state.ids))
+    plan = _source_plan(state, moment, stream, u, t, edge_type)
+    if u < len(state.ids):
+        h, F = state.store.read(plan.update.nodes, moment.settled)
+    else:
+        F = state.store.initial_frames(np.array([stable_key(src)], np.uint64))
+        h = F.new_zeros(1, F.shape[2])
+    model = state.model
+    source = model.source(Versions(h, F, h.new_zeros(0), h.new_zeros(0)), plan.score)
+    q = reflect(model.live(source.F), source.h, eps=model.config.model.reflector_eps)
+    return Question(state, moment, u, t, edge_type, tuple(strangers), stream, source, q), cand
+
+
+@torch.no_grad()
+def score_candidates(question: Question, cand: I64) -> Scores:
+    """Scores of all candidates, in blocks."""
+    model = question.state.model
+    total, geometric, residual, edgebank = (np.empty(len(cand)) for _ in range(4))
+    columns = Scores(total, geometric, residual, edgebank, np.empty(len(cand), np.bool_))
+    related = np.isin(cand, question.related())
+    for start in range(0, len(cand), BLOCK):
+        rows = slice(start, start + BLOCK)
+        plan = question.survey(cand[rows], related[rows])
+        parts = model.decode(question.compare(cand[rows]), plan, question.stream)
+        for name in ("geometric", "residual", "edgebank"):
+            getattr(columns, name)[rows] = getattr(parts, name).numpy()
+        columns.seen[rows] = plan.facts[:, COLUMN["pair_count"]] > 0
+    columns.total[:] = columns.geometric + columns.residual + columns.edgebank
+    return columns
+
+
+def _decodable(question: Question, cand: I64, facts: Any) -> ScorePlan:
+    """A score plan of one query without version rows: geometry comes from kept coordinates."""
+    none, no_rows = np.zeros(0, np.int32), np.zeros((1, 0), np.int32)
+    return ScorePlan(
+        ptr=np.array([0, len(cand)]), cand=cand, src=np.array([question.src]), edge_type=np.array([question.edge_type]),
+        src_h=none, src_F=none, cand_h=none, cand_F=none, facts=facts, num_pairs=np.zeros(1, np.int64),
+        nbr_len=none, nbr_h=no_rows, nbr_F=no_rows, nbr_gap=np.zeros((1, 0)), nbr_type=no_rows,
+    )  # fmt: skip
+
+
+def _seat(counters: Counters, known: int, strangers: Iterable[Hashable]) -> None:
+    """Rows behind the known nodes for ids without any event. They hold nothing but a signature, so nobody sees them."""
+    keys = np.array([stable_key(name) for name in strangers], np.uint64)
+    counters.make_room(0, known + len(keys))
+    dim = counters.tables.walk.shape[2]
+    if dim and len(keys):
+        counters.tables.walk[known : known + len(keys), 0] = signatures(keys, dim)
+
+
+def _no_rows(state: LiveState, strangers: int, asks_a_stranger: bool) -> EventStream:
+    """A stream of no events, with the types of all nodes and of the question's strangers."""
+    none, types = np.zeros(0, np.int64), state.node_type
+    if types is not None and strangers:
+        guessed = np.full(strangers, state.usual_type(1))
+        guessed[0] = state.usual_type(0 if asks_a_stranger else 1)
+        types = np.concatenate([types, guessed])
+    relations = none if state.model.shape.num_relations else None
+    return EventStream(none, none, np.zeros(0), state.ids, edge_type=relations, node_type=types)
+
+
+def _source_plan(state: LiveState, moment: Moment, stream: EventStream, src: int, t: Any, edge_type: int) -> ChunkPlan:
+    """The states that the source's own side of a score reads."""
+    one, none = np.array([0]), np.zeros(0, np.int64)
+    queries = Queries(one, np.array([src]), np.array([t]), np.array([edge_type]), np.array([0, 0]), none)
+    return state.planner(stream, moment.counters).plan(0, queries)

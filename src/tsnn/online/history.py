@@ -1,0 +1,57 @@
+"""Who has had to do with whom, listed by node: what the counters know pair by pair."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsnn.plan.kernels import Tables
+from tsnn.types import I64
+
+
+class Links:
+    """Which nodes follow which: a sorted table of keys (a << 32 | b), and what was added since."""
+
+    def __init__(self, keys: I64) -> None:
+        self._keys = keys
+        self._added: defaultdict[int, set[int]] = defaultdict(set)
+
+    def add(self, a: int, b: int) -> None:
+        """Note a link."""
+        self._added[a].add(b)
+
+    def after(self, a: int) -> I64:
+        """Every b linked from a."""
+        first, last = np.searchsorted(self._keys, [a << 32, (a + 1) << 32])
+        known = self._keys[first:last] & 0xFFFFFFFF
+        added = self._added.get(a)
+        return known if added is None else np.union1d(known, np.fromiter(added, np.int64, len(added)))
+
+
+class History:
+    """Destinations of every source, sources of every destination, and moves from one destination to the next."""
+
+    def __init__(self, saved: dict[str, NDArray[np.generic]]) -> None:
+        pairs = saved["pair_key"].astype(np.int64)
+        self.destinations = Links(pairs)
+        self.sources = Links(np.sort((pairs << 32) | (pairs >> 32)))
+        self.moves = Links(saved["succ_key"].astype(np.int64))
+
+    def observe(self, src: I64, dst: I64, tables: Tables) -> None:
+        """Note events about to be counted in `tables`."""
+        last: dict[int, int] = {}
+        for u, v in zip(src.tolist(), dst.tolist(), strict=True):
+            known = int(tables.last_dst[u, 0]) if u < len(tables.last_dst) else -1
+            previous = last.get(u, known)
+            if previous >= 0:
+                self.moves.add(previous, v)
+            last[u] = v
+            self.destinations.add(u, v)
+            self.sources.add(v, u)
+
+    def related(self, node: int, last: list[int]) -> I64:
+        """Whoever met the node, and whoever followed one of these destinations."""
+        lists = [self.destinations.after(node), self.sources.after(node), *(self.moves.after(p) for p in last)]
+        return np.unique(np.concatenate(lists))

@@ -1,0 +1,273 @@
+"""The state of a running stream, readable at two moments.
+
+*Latest* is after every observed event; *settled* is before the events of the present timestamp, which a strict score at
+that very time must not see. The store holds the latest rows and, beside them, the settled rows of the few nodes in
+which the two differ. Counters cost little to advance and are kept twice; the settled ones follow when time moves on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tsnn.data.events import EventStream, NodeIds
+from tsnn.engine.engine import commit, pick_engine, run_update
+from tsnn.errors import RunError
+from tsnn.memory.frames import initial_frames
+from tsnn.memory.store import StateStore
+from tsnn.model.tsnn import TSNN
+from tsnn.online.history import History
+from tsnn.online.ids import GrowingIds
+from tsnn.plan.counters import Counters
+from tsnn.plan.planner import Planner, PlanSpec
+from tsnn.sheaf.householder import reflect
+from tsnn.training.run import state_tensors
+from tsnn.types import I64, U64
+
+MAX_ROWS = 2000  # rows of the recurrence at once
+_COLUMNS = ("src", "dst", "t", "msg", "edge_type")
+
+
+class LiveStore(StateStore):
+    """Stalks and frames with room for newcomers, their synchronized coordinates g = U h, and the settled rows."""
+
+    def __init__(self, model: TSNN, keys: U64) -> None:
+        config = model.config
+        shape = (config.model.stalk_dim, config.model.num_reflectors)
+        super().__init__(keys, seed=config.train.seed, stalk_dim=shape[0], num_reflectors=shape[1], dtype=model.dtype)
+        self._model = model
+        self.num_nodes = len(keys)
+        self.keeping = False  # whether overwritten rows are part of the settled moment
+        self._g = torch.zeros_like(self.h)
+        self._norm2 = self.h.new_zeros(len(keys))
+        self._fresh = np.zeros(len(keys), np.bool_)  # whose g is up to date
+        self._slot = np.full(len(keys), -1, np.int64)  # position among the kept rows
+        self.settle()
+
+    def grow(self, keys: U64) -> None:
+        """Rows for newcomers; `keys` are those of all nodes."""
+        first, last = self.num_nodes, len(keys)
+        if last > len(self.h):
+            self._enlarge(max(last, 2 * len(self.h)) - len(self.h))
+        if last > first:
+            self.F[first:last] = self.initial_frames(keys[first:last])
+            self.num_nodes, self._keys = last, keys
+
+    def _enlarge(self, extra: int) -> None:
+        """Room for more rows, by doubling: a newcomer must not cost a copy of everything."""
+        for name in ("h", "F", "_g", "_norm2"):
+            rows: Tensor = getattr(self, name)
+            setattr(self, name, torch.cat([rows, rows.new_zeros(extra, *rows.shape[1:])]))
+        self._fresh = np.concatenate([self._fresh, np.zeros(extra, np.bool_)])
+        self._slot = np.concatenate([self._slot, np.full(extra, -1, np.int64)])
+
+    def initial_frames(self, keys: U64) -> Tensor:
+        """Frames of nodes without an event (app:inductive, D-05)."""
+        k, d = self.F.shape[1:]
+        return torch.from_numpy(initial_frames(self._seed, keys, k, d)).to(self.F.dtype)
+
+    def scatter(self, nodes: I64, h: Tensor, F: Tensor) -> None:
+        """Write the latest states, keeping the settled ones where asked to."""
+        if self.keeping:
+            self._keep(nodes[self._slot[nodes] < 0])
+        super().scatter(nodes, h, F)
+        self._fresh[nodes] = False
+
+    def _keep(self, nodes: I64) -> None:
+        start = sum(map(len, self._kept_nodes))
+        self._slot[nodes] = np.arange(start, start + len(nodes))
+        h, F = self.gather(nodes)
+        self._kept_nodes.append(nodes)
+        self._kept_h.append(h)
+        self._kept_F.append(F)
+
+    def settle(self) -> None:
+        """What is latest now is settled."""
+        if hasattr(self, "_kept_nodes"):
+            for nodes in self._kept_nodes:
+                self._slot[nodes] = -1
+        self._kept_nodes: list[I64] = []
+        self._kept_h: list[Tensor] = []
+        self._kept_F: list[Tensor] = []
+
+    def read(self, nodes: I64, settled: bool) -> tuple[Tensor, Tensor]:
+        """Stalks and frames of these nodes at either moment."""
+        h, F = self.gather(nodes)
+        if settled and self._kept_nodes:
+            kept = np.flatnonzero(self._slot[nodes] >= 0)
+            slots = self._slot[nodes[kept]]
+            h[kept], F[kept] = torch.cat(self._kept_h)[slots], torch.cat(self._kept_F)[slots]
+        return h, F
+
+    def synchronized(self, nodes: I64 | slice, settled: bool) -> tuple[Tensor, Tensor]:
+        """g = U h and |h|^2 of these nodes at either moment (prop:sync_equiv); may be views, so read only."""
+        self._refresh()
+        index = nodes if isinstance(nodes, slice) else torch.from_numpy(nodes)
+        g, norm2 = self._g[index], self._norm2[index]
+        if settled and self._kept_nodes:
+            kept = np.flatnonzero(self._slot[nodes] >= 0)
+            slots = self._slot[nodes][kept]
+            g, norm2 = g.clone(), norm2.clone()
+            h = torch.cat(self._kept_h)[slots]
+            g[kept], norm2[kept] = self._lift(h, torch.cat(self._kept_F)[slots]), h.square().sum(-1)
+        return g, norm2
+
+    def _lift(self, h: Tensor, F: Tensor) -> Tensor:
+        return reflect(self._model.live(F), h, eps=self._model.config.model.reflector_eps)
+
+    def _refresh(self, block: int = 65_536) -> None:
+        stale = np.flatnonzero(~self._fresh[: self.num_nodes])
+        for start in range(0, len(stale), block):
+            nodes = stale[start : start + block]
+            h, F = self.gather(nodes)
+            index = torch.from_numpy(nodes)
+            self._g[index], self._norm2[index] = self._lift(h, F), h.square().sum(-1)
+            self._fresh[nodes] = True
+
+    def settled_snapshot(self) -> dict[str, Tensor]:
+        """Copies of all settled rows, for saving."""
+        h, F = self.read(np.arange(self.num_nodes), settled=True)
+        return {"h": h, "F": F}
+
+
+class Moment(NamedTuple):
+    """One side of the present time: what a query may see."""
+
+    counters: Counters
+    settled: bool
+
+
+class LiveState:
+    """Everything that events change. `observe` is the only writer."""
+
+    def __init__(self, model: TSNN, ids: GrowingIds, saved: dict[str, Tensor]) -> None:
+        self.model, self.ids = model, ids
+        self.spec = PlanSpec.of(model.config, model.shape.mean_gap)
+        self._engine = pick_engine(model.config.train.engine)
+        self.origin: Any = saved["origin"].numpy()[()]
+        self.clock: Any = saved["clock"].numpy()[()]
+        self.node_type: I64 | None = saved["node_type"].numpy() if "node_type" in saved else None
+        self.store = LiveStore(model, ids.keys)
+        self.store.restore(saved)
+        counters = _section(saved, "counters/")
+        self.settled, self.latest = Counters(0, 1), Counters(0, 1)
+        self.settled.restore(counters)
+        self.latest.restore(counters)
+        self.history = History(counters)
+        self.active: dict[bool, list[I64]] = {}  # see tsnn.online.retrieve; forgotten when something happens
+        self._tie: list[EventStream] = []
+        self._observe_tie(_stream(ids, self.node_type, _section(saved, "tie/")))
+
+    def moment(self, t: float) -> Moment:
+        """What a query at this time sees."""
+        settled = bool(t <= self.clock)
+        return Moment(self.settled if settled else self.latest, settled)
+
+    def name(self, src: list[Hashable], dst: list[Hashable]) -> tuple[I64, I64]:
+        """Indices of the ends of some events; newcomers get a row, and the type most common in their role."""
+        known = len(self.ids)
+        ends = np.array([[self.ids.add(u), self.ids.add(v)] for u, v in zip(src, dst, strict=True)], np.int64)
+        if len(self.ids) > known:
+            self.store.grow(self.ids.keys)
+            for counters in (self.settled, self.latest):
+                counters.make_room(0, len(self.ids))
+            if self.node_type is not None:
+                roles = np.zeros(len(self.ids) - known, np.int64)
+                for role in (1, 0):
+                    roles[ends[ends[:, role] >= known, role] - known] = role
+                usual = np.array([self.usual_type(role) for role in (0, 1)])
+                self.node_type = np.concatenate([self.node_type, usual[roles]])
+        return ends[:, 0], ends[:, 1]
+
+    def usual_type(self, role: int) -> int:
+        """The most common type among the nodes that have been sources (0) or destinations (1)."""
+        tables = self.latest.tables
+        known = 0 if self.node_type is None else len(self.node_type)
+        count = tables.in_degree[:known] if role else tables.degree[:known] - tables.in_degree[:known]
+        kinds = self.node_type[count > 0] if self.node_type is not None else np.zeros(0, np.int64)
+        return int(np.bincount(kinds).argmax()) if len(kinds) else 0
+
+    @torch.no_grad()
+    def observe(self, stream: EventStream) -> None:
+        """Let time-ordered events happen, none of them before the clock."""
+        last = stream.t[-1]
+        if last > self.clock:
+            head = stream.take(slice(0, int(np.searchsorted(stream.t, last))))
+            self._settle()
+            self._run(head)
+            self._advance_settled(head)
+            self.clock = last
+            stream = stream.take(slice(head.num_events, None))
+        self._observe_tie(stream)
+
+    def _observe_tie(self, stream: EventStream) -> None:
+        """Events at the time of the clock: what they overwrite stays readable."""
+        self.store.keeping = True
+        self._run(stream)
+        self.store.keeping = False
+        self._tie.append(stream)
+
+    def _settle(self) -> None:
+        for stream in self._tie:
+            self._advance_settled(stream)
+        self._tie = []
+        self.store.settle()
+
+    def _advance_settled(self, stream: EventStream) -> None:
+        self.planner(stream, self.settled).advance(stream.num_events)
+
+    @torch.no_grad()
+    def _run(self, stream: EventStream) -> None:
+        """The recurrence over rows that follow the latest moment."""
+        self.active.clear()
+        self.history.observe(stream.src, stream.dst, self.latest.tables)
+        planner = self.planner(stream, self.latest)
+        for plan in planner.walk(stream.num_events, MAX_ROWS):
+            commit(self.store, plan.update, run_update(self.model, self._engine, self.store, plan.update, stream))
+
+    def recent(self, counters: Counters, node: int, n: int) -> list[tuple[Hashable, int | float, int | None]]:
+        """The node's last events as counted, newest first: the other end, the time, the relation."""
+        tables = counters.tables
+        ring = tables.ring_id.shape[1]
+        back = np.arange(min(int(tables.ring_len[node]), ring, n))
+        at = (tables.ring_len[node] - 1 - back) % ring
+        relation = [int(r) if self.model.shape.num_relations else None for r in tables.ring_type[node, at]]
+        others = [self.ids.external[other] for other in tables.ring_id[node, at]]
+        return list(zip(others, map(self.time, tables.ring_t[node, at].tolist()), relation, strict=True))
+
+    def time(self, since_origin: float) -> int | float:
+        """A counted time in the unit and kind of the stream."""
+        whole = isinstance(self.origin, np.integer) and since_origin.is_integer()
+        return int(self.origin) + int(since_origin) if whole else float(self.origin) + since_origin
+
+    def planner(self, stream: EventStream, counters: Counters) -> Planner:
+        """A planner that goes on from these counters."""
+        return Planner(stream, self.spec, counters, self.origin)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """The state as a run stores it."""
+        tie = _joined(self._tie)
+        return state_tensors(self.store.settled_snapshot(), self.settled.snapshot(len(self.ids)), self.origin, tie)
+
+
+def _section(tensors: dict[str, Tensor], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): x.numpy() for name, x in tensors.items() if name.startswith(prefix)}
+
+
+def _joined(streams: list[EventStream]) -> EventStream:
+    """Streams of the same nodes, one after the other."""
+    present = [name for name in _COLUMNS if getattr(streams[0], name) is not None]
+    columns = {name: np.concatenate([getattr(stream, name) for stream in streams]) for name in present}
+    return _stream(streams[-1].ids, streams[-1].node_type, columns)
+
+
+def _stream(ids: NodeIds, node_type: I64 | None, columns: dict[str, NDArray[Any]]) -> EventStream:
+    src, dst, t, msg, edge_type = (columns.get(name) for name in _COLUMNS)
+    if src is None or dst is None or t is None:
+        raise RunError("the saved state lacks events of its last timestamp; train the run again.")
+    return EventStream(src, dst, t, ids, msg, edge_type, node_type)

@@ -1,0 +1,320 @@
+"""The predictor: score, then observe, event after event, with nodes it has never met.
+
+What a score sees is strict: every observed event with an earlier time, whether or not events of the very same time have
+been observed already (tsnn.online.live). Scores read and observations write; nothing is put off until somebody asks, so
+that asking changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import threading
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tsnn.data.events import EventStream, NodeIds
+from tsnn.errors import InputError, RunError
+from tsnn.files import write_whole
+from tsnn.online.asking import Question, Scores, ask, score_candidates
+from tsnn.online.explain import Explanation, explain_score
+from tsnn.online.ids import GrowingIds, check_id
+from tsnn.online.live import LiveState
+from tsnn.online.retrieve import everybody, shortlist
+from tsnn.plan.kernels import ROWS
+from tsnn.training.checkpoint import write_tensors
+from tsnn.training.run import CONFIG, FORMAT, IDS, METRICS, STATE, WEIGHTS, Run, read_tensors
+from tsnn.types import F64, I64
+
+Late = Literal["refuse", "aside"]
+Time = int | float
+_INT64 = range(-(2**63), 2**63)
+_COPIED = (CONFIG, WEIGHTS, "journal.jsonl")
+
+
+class Event(NamedTuple):
+    """One event as `observe_many` takes it; a plain tuple in the same order will do."""
+
+    src: Hashable
+    dst: Hashable
+    t: Time
+    msg: Any = None
+    edge_type: int | None = None
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A destination with its score, the sum of its three parts."""
+
+    dst: Hashable
+    score: float
+    geometric: float
+    residual: float
+    edgebank: float
+
+
+class Predictor:
+    """A trained run that goes on: `score` reads, `observe` writes. Safe to use from several threads."""
+
+    def __init__(self, run: Run, saved: dict[str, Tensor], late: Late = "refuse") -> None:
+        if late not in ("refuse", "aside"):
+            raise InputError(f"late is {late!r}; use 'refuse' or 'aside'.")
+        if "tie/src" not in saved:
+            raise RunError(f"{run.folder / STATE} was written by an earlier version; train the run again.")
+        torch.set_num_threads(1)
+        self.run, self.late = run, late
+        self.aside: list[Event] = []  # late events, where they are not refused
+        self._lock = threading.RLock()
+        self._state = LiveState(run.model, GrowingIds(run.ids.external[: len(saved["h"])]), saved)
+
+    @classmethod
+    def load(cls, run: str | Path, late: Late = "refuse") -> Predictor:
+        """Continue a run folder. `late` says what becomes of an event older than the clock."""
+        saved, _ = read_tensors(Path(run) / STATE)
+        return cls(Run.load(run), saved, late)
+
+    @property
+    def clock(self) -> Time:
+        """Time of the last observed event."""
+        value: Time = self._state.clock.item()
+        return value
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes heard of so far."""
+        return len(self._state.ids)
+
+    @property
+    def num_events(self) -> int:
+        """Events observed so far, those of training included."""
+        return int(self._state.latest.tables.ints[ROWS])
+
+    def knows(self, node_id: Hashable) -> bool:
+        """Whether an id has been heard of."""
+        check_id(node_id)
+        return self._state.ids.find(node_id) is not None
+
+    @overload
+    def score(self, src: Hashable, dst: list[Any], t: Time, edge_type: int | None = None) -> list[float]: ...
+    @overload
+    def score(self, src: Hashable, dst: Hashable, t: Time, edge_type: int | None = None) -> float: ...
+    def score(self, src: Hashable, dst: Any, t: Time, edge_type: int | None = None) -> float | list[float]:
+        """The score of a destination, or of each of a list, for this source at this time."""
+        many = isinstance(dst, list)
+        with self._lock:
+            question, cand = self.ask(src, dst if many else [dst], t, edge_type)
+            total: list[float] = score_candidates(question, cand).total.tolist()
+        return total if many else total[0]
+
+    def recommend(
+        self,
+        src: Hashable,
+        t: Time,
+        k: int = 10,
+        candidates: Sequence[Hashable] | None = None,
+        exclude_seen: bool = False,
+        edge_type: int | None = None,
+        exact: bool = True,
+    ) -> list[Recommendation]:
+        """The k best destinations, best first.
+
+        Without `candidates` these are all known nodes: where the run has node types, those of a type that has been a
+        destination; the source itself only if it has linked to itself before. `exclude_seen` leaves out destinations
+        that the source has linked to. `exact=False` ranks a shortlist of them instead.
+        """
+        if k < 1:
+            raise InputError(f"k is {k}; ask for at least one destination.")
+        names = list(candidates or ())
+        with self._lock:
+            question, cand = self.ask(src, names, t, edge_type)
+            if candidates is None:
+                cand = everybody(question) if exact else shortlist(question)
+            scores = score_candidates(question, cand)
+        worth = _eligible(question, cand, scores, exclude_seen, unasked=candidates is None)
+        best = worth[_top(scores.total[worth], k)]
+        external = self._state.ids.external
+        return [
+            Recommendation(
+                names[i] if candidates is not None else external[cand[i]], *(float(part[i]) for part in scores[:4])
+            )
+            for i in best.tolist()
+        ]
+
+    def explain(self, src: Hashable, dst: Hashable, t: Time, edge_type: int | None = None) -> Explanation:
+        """Why this destination has this score."""
+        with self._lock:
+            question, cand = self.ask(src, [dst], t, edge_type)
+            return explain_score(question, int(cand[0]), src, dst)
+
+    def recent(self, node_id: Hashable, n: int = 10) -> list[tuple[Hashable, Time, int | None]]:
+        """The last events of a node, newest first: the other end, the time, the relation (None without relations)."""
+        check_id(node_id)
+        with self._lock:
+            index = self._state.ids.find(node_id)
+            return [] if index is None else self._state.recent(self._state.latest, index, n)
+
+    def ask(
+        self, src: Hashable, candidates: Sequence[Hashable], t: Time, edge_type: int | None
+    ) -> tuple[Question, I64]:
+        """A checked question, and its candidates' indices."""
+        for name in (src, *candidates):
+            check_id(name)
+        time = self._checked_time(t)
+        if time < self.clock:
+            raise InputError(f"time {time} is before the clock, {self.clock}; ask at the clock or later.")
+        return ask(self._state, src, candidates, time, self._checked_relation(edge_type))
+
+    def observe(self, src: Hashable, dst: Hashable, t: Time, msg: Any = None, edge_type: int | None = None) -> None:
+        """Let one event happen. Ids not heard of before become nodes."""
+        self.observe_many([Event(src, dst, t, msg, edge_type)])
+
+    def observe_many(self, events: Iterable[Event | tuple[Any, ...]]) -> None:
+        """Let events happen in order: the same as one by one, bit for bit, and faster. If one is bad, none happens."""
+        with self._lock:
+            timely, late = self._sorted_out([self.check(Event(*event)) for event in events])
+            self.aside += late
+            if timely:
+                self._state.observe(self._stream(timely))
+
+    def _sorted_out(self, events: list[Event]) -> tuple[list[Event], list[Event]]:
+        """Timely events and late ones; an event is late if one before it has a later time."""
+        clock, timely, late = self.clock, [], []
+        for event in events:
+            if event.t >= clock:
+                timely.append(event)
+                clock = event.t
+            elif self.late == "aside":
+                late.append(event)
+            else:
+                raise InputError(
+                    f"an event at time {event.t} comes after the clock has reached {clock}; send it in order."
+                )
+        return timely, late
+
+    def check(self, event: Event) -> Event:
+        """The event as `observe_many` takes it, unless it is late; InputError if it is none this run can use."""
+        check_id(event.src)
+        check_id(event.dst)
+        t = self._checked_time(event.t)
+        if isinstance(self.clock, int) and not isinstance(t, int):
+            raise InputError(f"time {t} is not whole, but the run counts in whole numbers; round it.")
+        msg = self._checked_features(event.msg)
+        relation = self._checked_relation(event.edge_type)
+        return event._replace(t=t, msg=msg, edge_type=relation)
+
+    def _checked_time(self, t: Any) -> Time:
+        """The time as a plain number of the run's kind."""
+        value = t.item() if isinstance(t, np.generic) else t
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise InputError(f"time {t!r} is not a finite number; give it in the unit of the training data.")
+        if isinstance(self.clock, float):
+            return float(value)
+        if isinstance(value, float):
+            return int(value) if value.is_integer() else value
+        if value not in _INT64:
+            raise InputError(f"time {t!r} does not fit in 64 bits; give it in the unit of the training data.")
+        return value
+
+    def _checked_relation(self, edge_type: Any) -> int:
+        relations = self.run.model.shape.num_relations
+        if not relations:
+            if edge_type is not None:
+                raise InputError("the run was trained without relations; leave edge_type out.")
+            return 0
+        if not isinstance(edge_type, int | np.integer) or not 0 <= edge_type < relations:
+            raise InputError(f"edge_type is {edge_type!r}; give one of the run's relations, 0 to {relations - 1}.")
+        return int(edge_type)
+
+    def _checked_features(self, msg: Any) -> Any:
+        width = self.run.model.shape.msg_dim
+        if msg is None and not width:
+            return None
+        values = np.zeros(0, np.float32)
+        with suppress(TypeError, ValueError):
+            values = np.atleast_1d(np.asarray(msg, dtype=np.float32))
+        if not width or values.shape != (width,) or not np.isfinite(values).all():
+            raise InputError(f"msg does not fit the run; give {width} finite numbers with every event.")
+        return values
+
+    def _stream(self, events: list[Event]) -> EventStream:
+        columns = [list(column) for column in zip(*events, strict=True)]
+        src, dst = self._state.name(columns[0], columns[1])
+        shape = self.run.model.shape
+        return EventStream(
+            src,
+            dst,
+            np.array(columns[2]),
+            self._state.ids,
+            msg=np.stack(columns[3]) if shape.msg_dim else None,
+            edge_type=np.array(columns[4]) if shape.num_relations else None,
+            node_type=self._state.node_type,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the present state, to be saved at leisure while events go on."""
+        with self._lock:
+            return Snapshot(self.run.folder, NodeIds(self._state.ids.external), self._state.snapshot())
+
+    def save(self, run: str | Path) -> None:
+        """Write the state into a run folder, the same or another, so that `load` goes on from here."""
+        self.snapshot().save(run)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a predictor at one moment."""
+
+    folder: Path  # of the run it belongs to
+    ids: NodeIds
+    tensors: dict[str, Tensor]
+
+    def save(self, run: str | Path) -> None:
+        """Write a run folder, or replace the state of this one.
+
+        Ids are written before the state: whatever an interruption leaves, every row of the state has its id.
+        """
+        folder = Path(run)
+        elsewhere = folder.resolve() != self.folder.resolve()
+        if elsewhere:
+            _copy_run(self.folder, folder, _COPIED)
+        self.ids.save(folder / IDS)
+        write_tensors(folder / STATE, self.tensors, {"format": FORMAT})
+        if elsewhere:  # the figures mark a finished run, so they come last
+            _copy_run(self.folder, folder, (METRICS,))
+
+
+def _copy_run(source: Path, target: Path, names: Iterable[str]) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if (source / name).is_file():
+            write_whole(target / name, lambda partial, name=name: _copy(source / name, partial))  # type: ignore[misc]
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+
+
+def _eligible(question: Question, cand: I64, scores: Scores, exclude_seen: bool, unasked: bool) -> I64:
+    """Positions of the candidates that may be recommended."""
+    keep = ~scores.seen if exclude_seen else np.ones(len(cand), np.bool_)
+    if unasked:
+        keep &= (cand != question.src) | scores.seen
+    return np.flatnonzero(keep)
+
+
+def _top(scores: F64, k: int) -> I64:
+    """Positions of the k largest, largest first; equal scores in the order they came."""
+    if k < len(scores):
+        threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
+        few = np.flatnonzero(scores >= threshold)
+    else:
+        few = np.arange(len(scores))
+    best: I64 = few[np.argsort(-scores[few], kind="stable")][:k]
+    return best

@@ -1,0 +1,87 @@
+"""Whom to score when nobody was named: everybody, or a shortlist.
+
+The shortlist takes everyone the source has a history with, straight or through others, from indexes; and of the rest
+the best by what is cheap to have for all: distance in synchronized coordinates, recency, popularity.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tsnn.online.asking import Question
+from tsnn.plan.kernels import TWO_HOP_CAP, Tables
+from tsnn.types import I64, Bool
+
+NEAREST = 256  # by distance, and as many by inner product
+ACTIVE = 256  # by each kind of activity
+
+
+def everybody(question: Question) -> I64:
+    """All known nodes; where the run has node types, those of a type that has been a destination."""
+    reachable = _reachable(question)
+    everybody = np.arange(len(question.state.ids))
+    return everybody if reachable is None else everybody[reachable]
+
+
+def _reachable(question: Question) -> Bool | None:
+    types = question.state.node_type
+    if types is None:
+        return None
+    in_degree = question.moment.counters.tables.in_degree[: len(types)]
+    mask: Bool = np.isin(types, np.unique(types[in_degree > 0]))
+    return mask
+
+
+@torch.no_grad()
+def shortlist(question: Question) -> I64:
+    """Candidates worth an exact score."""
+    lists = [*_related(question), *_nearest(question), *_active(question)]
+    few = np.unique(np.concatenate(lists))
+    reachable = _reachable(question)
+    return few if reachable is None else few[reachable[few]]
+
+
+def _related(question: Question) -> list[I64]:
+    """Partners, what tends to follow the last destinations, and the neighbors of neighbors."""
+    state, u, tables = question.state, question.src, question.moment.counters.tables
+    if u >= len(state.ids):
+        return []
+    size = tables.ring_id.shape[1]
+    first = _neighbors(tables, np.array([u]), size)
+    second = _neighbors(tables, first, TWO_HOP_CAP)
+    return [question.related(), _neighbors(tables, first, size), _neighbors(tables, second, size)]
+
+
+def _neighbors(tables: Tables, nodes: I64, recent: int) -> I64:
+    """The most recent neighbors of these nodes, each once."""
+    size = tables.ring_id.shape[1]
+    back, length = np.arange(min(recent, size)), tables.ring_len[nodes][:, None]
+    found = tables.ring_id[nodes[:, None], (length - 1 - back) % size]
+    return np.unique(found[back < length]).astype(np.int64)
+
+
+def _nearest(question: Question) -> list[I64]:
+    """Smallest distance and largest inner product in synchronized coordinates."""
+    state = question.state
+    g, norm2 = state.store.synchronized(slice(0, len(state.ids)), question.moment.settled)
+    inner = (g @ question.q.T).squeeze(1)
+    distance = norm2 - 2 * inner  # |q - g|^2 but for |q|^2, since |g| = |h|
+    return [_largest(-distance.numpy(), NEAREST), _largest(inner.numpy(), NEAREST)]
+
+
+def _active(question: Question) -> list[I64]:
+    """Last seen, last a destination, most often a destination: the same for every source until something happens."""
+    kept, moment = question.state.active, question.moment
+    if moment.settled not in kept:
+        tables, n = moment.counters.tables, len(question.state.ids)
+        columns = (tables.last_t, tables.last_in_row, tables.in_degree)
+        kept[moment.settled] = [_largest(column[:n], ACTIVE) for column in columns]
+    return kept[moment.settled]
+
+
+def _largest(values: NDArray[np.generic], count: int) -> I64:
+    if count >= len(values):
+        return np.arange(len(values))
+    return np.argpartition(values, len(values) - count)[len(values) - count :]

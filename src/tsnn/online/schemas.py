@@ -1,0 +1,247 @@
+"""What travels over HTTP: the bodies of requests and answers, each with its limits."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
+
+from tsnn.errors import InputError
+from tsnn.online.eventlog import Event
+
+MAX_ID, MAX_KEY, MAX_FEATURES, MAX_CANDIDATES, MAX_TOP = 256, 200, 65_536, 100_000, 1000
+NOT_JSON = "the body is not JSON; send an object or, for events, a list of them."
+_INT64 = 2**63
+MAX_FEATURE = 1e9  # beyond it the squares of a frame leave the range of float32
+_BIGGEST_TIME = 2.0**62  # differences of two times stay inside 64 bits
+
+
+def _check_id(value: Any) -> Any:
+    whole = type(value) is int and -_INT64 <= value < _INT64
+    text = type(value) is str and 0 < len(value) <= MAX_ID and _is_unicode(value)
+    if not whole and not text:
+        raise ValueError(f"must be a 64-bit integer or a text of 1 to {MAX_ID} characters")
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    """False for half of a surrogate pair, which JSON can spell but no file can hold."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _check_time(value: Any) -> Any:
+    if type(value) not in (int, float) or not 0 <= value < _BIGGEST_TIME:
+        raise ValueError("must be a number from 0 to below 2^62")
+    return value + 0  # -0.0 becomes 0.0
+
+
+def _check_features(value: Any) -> Any:
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_FEATURES:
+        raise ValueError("must be a list of numbers")
+    for x in value:
+        if type(x) not in (int, float) or not -MAX_FEATURE <= x <= MAX_FEATURE:
+            raise ValueError("must hold numbers between -1e9 and 1e9")
+    return value
+
+
+WholeId = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
+TextId = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
+NodeId = Annotated[WholeId | TextId, BeforeValidator(_check_id)]
+# Told apart in the document by their type; -0.0 and huge values are caught before.
+Time = Annotated[int | float, BeforeValidator(_check_time), Field(ge=0, lt=_BIGGEST_TIME)]
+Feature = Annotated[float, Field(ge=-MAX_FEATURE, le=MAX_FEATURE)]
+Features = Annotated[list[Feature], BeforeValidator(_check_features), Field(min_length=1, max_length=MAX_FEATURES)]
+Relation = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY, strict=True)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class EventIn(_Body):
+    """One event. With a `key`, sending it again changes nothing."""
+
+    src: NodeId
+    dst: NodeId
+    t: Time
+    msg: Features | None = None
+    edge_type: Relation | None = None
+    key: Key | None = None
+
+    def to_event(self) -> Event:
+        """As the log keeps it."""
+        msg = None if self.msg is None else np.asarray(self.msg, "<f4").tobytes()
+        return Event(self.src, self.dst, self.t, msg, self.edge_type, self.key)
+
+
+def _one_or_many(value: Any) -> str:
+    return "many" if isinstance(value, list) else "one"
+
+
+EventsIn = Annotated[
+    Annotated[EventIn, Tag("one")] | Annotated[list[EventIn], Field(min_length=1), Tag("many")],
+    Discriminator(_one_or_many),
+]
+
+
+class ScoreIn(_Body):
+    """Destinations to score for a source at a time; the clock's own where none is given."""
+
+    src: NodeId
+    dst: Annotated[list[NodeId], Field(min_length=1, max_length=MAX_CANDIDATES)]
+    t: Time | None = None
+    edge_type: Relation | None = None
+
+
+class EventsOut(BaseModel):
+    """What became of the events: all are in the log when this is sent."""
+
+    applied: int = Field(ge=0, description="events new to the log")
+    duplicates: int = Field(ge=0, description="events that it held already, by their key")
+    position: int = Field(ge=0, description="events in the log")
+    clock: float | int | None = Field(description="time of the latest event")
+
+
+class ScoreOut(BaseModel):
+    """Scores in the order of the destinations asked for."""
+
+    src: int | str
+    t: float | int
+    scores: list[float]
+
+
+class Ranked(BaseModel):
+    """One destination; geometric + residual + edgebank = score."""
+
+    dst: int | str
+    score: float
+    geometric: float
+    residual: float
+    edgebank: float
+
+
+class RecommendOut(BaseModel):
+    """The best destinations, best first."""
+
+    src: int | str
+    t: float | int
+    known: bool = Field(description="whether the source has been named before")
+    exact: bool
+    destinations: list[Ranked]
+
+
+class Recent(BaseModel):
+    """An event of a node: the other end, when, and of which relation."""
+
+    node: int | str
+    t: float | int
+    edge_type: int | None
+
+
+class Drift(BaseModel):
+    """How far a node's frame had moved from its first one at a time."""
+
+    t: float
+    drift: float
+
+
+class NodeOut(BaseModel):
+    """What the page shows of a node."""
+
+    id: int | str
+    known: bool
+    recent: list[Recent]
+    drift: list[Drift]
+
+
+class HealthOut(BaseModel):
+    """Where the service stands, and how fast it has been lately."""
+
+    status: str
+    clock: float | int | None
+    nodes: int
+    events: int = Field(description="events that the state has seen, those of training included")
+    position: int = Field(description="events in the log")
+    snapshot: int = Field(description="log position of the newest snapshot")
+    relations: int = Field(description="relations of the run; 0 where it has none")
+    queue: int = Field(description="requests that wait to be written")
+    events_per_second: float
+    latency_ms: dict[str, dict[str, float]] = Field(description="p50 and p99 by path, of the latest requests")
+
+
+class ErrorOut(BaseModel):
+    """One sentence that says what to do."""
+
+    error: str
+
+
+def read_id(text: str) -> int | str:
+    """A node id from a URL: 7 is the integer, "7" in quotes the text, anything else the text as it stands."""
+    if text.startswith('"'):
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            value = text
+    else:
+        value = int(text) if _is_integer(text) else text
+    try:
+        checked: int | str = _check_id(value)
+    except ValueError as error:
+        raise InputError(f"a node id {error}.") from None
+    return checked
+
+
+def _is_integer(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 20
+
+
+def read_time(text: str) -> int | float:
+    """A time from a URL: an integer stays one."""
+    try:
+        value: int | float = int(text) if _is_integer(text) else float(text)
+        checked: int | float = _check_time(value if math.isfinite(value) else None)
+    except ValueError:
+        raise InputError(f"t={text[:40]!r} is not a time; give a number from 0 on.") from None
+    return checked
+
+
+_EVENTS: TypeAdapter[EventIn | list[EventIn]] = TypeAdapter(EventsIn)
+_KEY: TypeAdapter[str] = TypeAdapter(Key)
+
+
+def read_events(body: bytes) -> list[EventIn]:
+    """The events of a request body."""
+    try:
+        events = _EVENTS.validate_json(body)
+    except ValidationError as error:
+        raise InputError(first_fault(error.errors(include_url=False, include_input=False)[0])) from None
+    return events if isinstance(events, list) else [events]
+
+
+def read_key(text: str) -> str:
+    """The key of a request."""
+    try:
+        return _KEY.validate_python(text)
+    except ValidationError:
+        raise InputError(f"the header Idempotency-Key must have 1 to {MAX_KEY} characters.") from None
+
+
+def events_schema() -> dict[str, Any]:
+    """What `read_events` takes, for the OpenAPI document."""
+    one = EventIn.model_json_schema()
+    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+
+
+def first_fault(error: Mapping[str, Any]) -> str:
+    """One sentence of what pydantic found."""
+    if error["type"] == "json_invalid":
+        return NOT_JSON
+    where = ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "header", "one", "many"))
+    words = str(error["msg"]).removeprefix("Value error, ").rstrip(".")
+    return f"{where or 'the body'}: {words[:1].lower()}{words[1:]}."

@@ -1,0 +1,359 @@
+"""The live service without its HTTP: one predictor, one log, one writer.
+
+    submit -> bounded queue -> writer: check, append to the log (one transaction for all that wait), apply, acknowledge
+    ask    -> bounded queue -> one asker: reads the predictor between two writes
+
+Requests that wait together are one group: they are taken in order of their times, so that clients that race with
+neighboring times are not refused for it. An event touches the state only after the log has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from tsnn.errors import InputError, RunError, TsnnError
+from tsnn.online.eventlog import Event, EventLog, FolderLock, LogError, Receipt
+from tsnn.online.metrics import Metrics
+from tsnn.online.predictor import Predictor
+from tsnn.online.service_drift import DriftTrace
+from tsnn.online.service_state import check_events, observe_events
+from tsnn.online.snapshots import file_digest, newest_snapshot, sweep_partial, write_snapshot
+from tsnn.training.run import CONFIG, IDS, STATE, WEIGHTS
+
+HOME = "online"
+GROUP_EVENTS = 4000  # events that one transaction takes at most, unless a single request has more
+SLICE_EVENTS = 500  # events applied before askers get their turn
+Answer = TypeVar("Answer")
+Say = Callable[[str], None]
+
+
+class BusyError(TsnnError):
+    """More requests wait than the service was told to hold."""
+
+
+class UnavailableError(TsnnError):
+    """The service cannot take the request now, through no fault of it."""
+
+
+class Outcome(NamedTuple):
+    """What became of a request's events."""
+
+    applied: int
+    duplicates: int
+    position: int
+    clock: float | int | None
+
+
+@dataclass
+class _Request:
+    events: list[Event]
+    key: str | None
+    done: Future[Outcome] = field(default_factory=Future)
+
+    def __post_init__(self) -> None:
+        self.done.set_running_or_notify_cancel()  # a client that hangs up cannot take its events back
+
+    def digest(self) -> bytes:
+        return hashlib.sha256(repr(self.events).encode()).digest()
+
+
+@dataclass
+class _Draft:
+    """What one transaction will hold, in the making."""
+
+    clock: Any
+    events: list[Event] = field(default_factory=list)
+    keyed: dict[str, Event] = field(default_factory=dict)
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    admitted: list[tuple[_Request, int]] = field(default_factory=list)  # with its number of new events
+
+
+class LiveService:
+    """A run that is asked and fed at the same time; every acknowledged event survives a kill at any moment."""
+
+    def __init__(
+        self, run: str | Path, *, queue_length: int = 1024, snapshot_every: int = 100_000, say: Say | None = None
+    ) -> None:
+        """Restore the newest whole snapshot and replay what the log holds behind it."""
+        self._say = say or (lambda _: None)
+        run = Path(run)
+        identity = run_identity(run)
+        self.home = run / HOME
+        self.home.mkdir(exist_ok=True)
+        self.metrics = Metrics()
+        self.lock = threading.Lock()  # held by whoever reads or writes the predictor
+        self._folder_lock = FolderLock(self.home)
+        try:
+            self.log, self.predictor, self.snapshot_position = restore(run, identity, self._say)
+            self.applied, self.drift = self.snapshot_position, DriftTrace()
+            self._catch_up()
+        except BaseException:
+            self._folder_lock.release()
+            raise
+        self._queue: queue.Queue[_Request | None] = queue.Queue(queue_length)
+        self._queue_length, self._snapshot_every = queue_length, snapshot_every
+        self._asker = ThreadPoolExecutor(1, "asker")
+        self._asking = threading.BoundedSemaphore(queue_length)
+        self._snapshot_due = threading.Event()
+        self._closing = self._ended = False
+        self._suspect: LogError | None = None  # the log failed, and what it holds is not known yet
+        self._broken: Exception | None = None  # the state failed; only a restart helps
+        self._threads = [threading.Thread(target=t, daemon=True) for t in (self._write_forever, self._snapshot_forever)]
+        for thread in self._threads:
+            thread.start()
+
+    def _catch_up(self) -> None:
+        """Apply what the log holds behind the state."""
+        for events in self.log.read(self.applied):
+            self._observe(events)
+
+    # Writing
+
+    def submit(self, events: Sequence[Event], key: str | None = None) -> Future[Outcome]:
+        """Queue a request: all of its events or none. The future ends when they are durable and applied."""
+        request = _Request(list(events), key)
+        if self._closing:
+            raise UnavailableError("the service is stopping; send the events again once it is back.")
+        try:
+            self._queue.put_nowait(request)
+        except queue.Full:
+            raise BusyError(
+                f"{self._queue.maxsize} requests wait already; send the events again in a moment."
+            ) from None
+        return request.done
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        return self._queue.qsize()
+
+    def _write_forever(self) -> None:
+        while not self._ended:
+            group = self._gather()
+            self._write(sorted(group, key=lambda request: request.events[0].t))
+
+    def _gather(self) -> list[_Request]:
+        """Wait for a request and take all that wait behind it."""
+        group: list[_Request] = []
+        events = 0
+        while events < GROUP_EVENTS:
+            try:
+                request = self._queue.get(block=not group)
+            except queue.Empty:
+                break
+            if request is None:
+                self._ended = True
+                break
+            group.append(request)
+            events += len(request.events)
+        return group
+
+    def _write(self, group: list[_Request]) -> None:
+        try:
+            self._settle()
+            draft = _Draft(self.predictor.clock)
+            for request in group:
+                self._admit(request, draft)
+            if draft.events:
+                self.log.append(draft.events, list(draft.receipts.values()))
+                self._apply(draft)
+            self._acknowledge(draft)
+        except Exception as error:
+            self._fail(group, error)
+
+    def _settle(self) -> None:
+        """After a failed commit: apply what reached the log all the same, though nobody was told so."""
+        if self._broken:
+            raise UnavailableError("the state could not take a logged event; restart the service.")
+        if self._suspect:
+            self.log.recover()
+            self._catch_up()
+            self._suspect = None
+
+    def _fail(self, group: list[_Request], error: Exception) -> None:
+        if isinstance(error, LogError):
+            self._suspect = error
+            self.metrics.commit_errors.inc()
+        elif self.applied != self.log.position:
+            self._broken = error
+        self._say(f"events were not acknowledged: {error}")
+        unknown = UnavailableError("the events were not acknowledged; send them again.")
+        told = error if isinstance(error, TsnnError) else unknown
+        for request in group:
+            if not request.done.done():
+                request.done.set_exception(told)
+
+    def _admit(self, request: _Request, draft: _Draft) -> None:
+        try:
+            fresh, clock = check_events(self.predictor, self._fresh(request, draft), draft.clock)
+        except InputError as error:
+            request.done.set_exception(error)
+            return
+        draft.clock = clock
+        draft.events += fresh
+        draft.keyed |= {event.key: event for event in fresh if event.key is not None}
+        if request.key is not None and fresh:
+            position = self.log.position + len(draft.events)
+            draft.receipts[request.key] = Receipt(request.key, request.digest(), position)
+        draft.admitted.append((request, len(fresh)))
+
+    def _fresh(self, request: _Request, draft: _Draft) -> dict[int, Event]:
+        """The request's events that neither the log nor this transaction holds, by their place in it."""
+        if request.key is not None:
+            earlier = draft.receipts.get(request.key) or self.log.receipt_of(request.key)
+            if earlier and earlier.digest != request.digest():
+                raise InputError(f"the key {request.key!r} was used for another request; choose a new one.")
+            if earlier:
+                return {}
+        keys = {event.key for event in request.events if event.key is not None}
+        if not keys:
+            return dict(enumerate(request.events))
+        known = draft.keyed | self.log.events_of(keys)
+        fresh = {}
+        for place, event in enumerate(request.events):
+            earlier_event = known.get(event.key) if event.key is not None else None
+            if earlier_event is None:
+                fresh[place] = event
+                if event.key is not None:
+                    known[event.key] = event
+            elif earlier_event != event:
+                raise InputError(f"the key {event.key!r} was used for another event; choose a new one.")
+        return fresh
+
+    def _apply(self, draft: _Draft) -> None:
+        """In slices that end where a request does, so that an asker never sees half of one."""
+        start = stop = 0
+        for _, fresh in draft.admitted:
+            stop += fresh
+            if stop - start >= SLICE_EVENTS:
+                self._observe(draft.events[start:stop])
+                start = stop
+        if stop > start:
+            self._observe(draft.events[start:stop])
+        if self.applied - self.snapshot_position >= self._snapshot_every:
+            self._snapshot_due.set()
+
+    def _observe(self, events: list[Event]) -> None:
+        with self.lock:
+            observe_events(self.predictor, events)
+            self.applied += len(events)
+            self.drift.observe(self.predictor, events)
+
+    def _acknowledge(self, draft: _Draft) -> None:
+        duplicates = sum(len(request.events) - fresh for request, fresh in draft.admitted)
+        self.metrics.saw_events(len(draft.events), duplicates)
+        for request, fresh in draft.admitted:
+            outcome = Outcome(fresh, len(request.events) - fresh, self.log.position, self.predictor.clock)
+            request.done.set_result(outcome)
+
+    # Asking
+
+    def ask(self, question: Callable[[Predictor], Answer]) -> Future[Answer]:
+        """Answer from the state between two writes. The question must not write."""
+        if self._closing:
+            raise UnavailableError("the service is stopping; ask again once it is back.")
+        if not self._asking.acquire(blocking=False):
+            raise BusyError(f"{self._queue_length} questions wait already; ask again in a moment.")
+
+        def answer() -> Answer:
+            with self.lock:
+                return question(self.predictor)
+
+        future = self._asker.submit(answer)
+        future.add_done_callback(lambda _: self._asking.release())  # also of one that was given up before its turn
+        return future
+
+    # Snapshots and the end
+
+    def _snapshot_forever(self) -> None:
+        while self._snapshot_due.wait():
+            self._snapshot_due.clear()
+            if self._closing:
+                return
+            self.snapshot()
+
+    def snapshot(self) -> None:
+        """Write the state with its log position; a failure is told and costs only a longer replay."""
+        with self.lock:
+            position = self.applied
+            if position == self.snapshot_position:
+                return
+            # The folder that the predictor came from may be an older snapshot, which will be dropped.
+            frozen = replace(self.predictor.snapshot(), folder=self.home.parent)
+        try:
+            self.snapshot_position = write_snapshot(self.home, position, frozen.save).position
+        except TsnnError as error:
+            self.metrics.snapshot_errors.inc()
+            self._say(str(error))
+        else:
+            self.metrics.snapshots.inc()
+
+    @property
+    def fault(self) -> str | None:
+        """Why the service does not take events at present."""
+        error = self._broken or self._suspect
+        return str(error) if error else None
+
+    def close(self) -> None:
+        """Write what waits, snapshot, and let go of the run."""
+        if self._closing:
+            return
+        self._closing = True
+        self._queue.put(None)
+        self._snapshot_due.set()
+        for thread in self._threads:
+            thread.join()
+        self._refuse_the_rest()
+        self._asker.shutdown()
+        if self._broken is None:
+            self.snapshot()
+        self.log.close()
+        self._folder_lock.release()
+
+    def _refuse_the_rest(self) -> None:
+        """Requests that came in while the end was already in the queue."""
+        while not self._queue.empty():
+            request = self._queue.get()
+            if request is not None:
+                request.done.set_exception(UnavailableError("the service is stopping; send the events again later."))
+
+
+class Restored(NamedTuple):
+    """The newest whole snapshot, or the run itself, and the log whose tail it lacks."""
+
+    log: EventLog
+    predictor: Predictor
+    position: int
+
+
+def restore(run: Path, identity: str, say: Say) -> Restored:
+    """What start-up begins with. The caller holds the folder's lock."""
+    home = run / HOME
+    sweep_partial(home)
+    log = EventLog(home, identity)
+    snapshot = newest_snapshot(home, say)
+    position = snapshot.position if snapshot else 0
+    if position > log.position:
+        log.close()
+        raise RunError(
+            f"snapshot {position} is ahead of the event log, which holds {log.position} events; "
+            "put the log back or move the snapshots away."
+        )
+    return Restored(log, Predictor.load(snapshot.folder if snapshot else run), position)
+
+
+def run_identity(run: Path) -> str:
+    """A digest of what the log's first event was applied to."""
+    digest = hashlib.sha256()
+    for name in (CONFIG, WEIGHTS, STATE, IDS):
+        if not (run / name).is_file():
+            raise RunError(f"{run} is not a finished run: {name} is missing; train it with tsnn train.")
+        digest.update(file_digest(run / name).encode())
+    return digest.hexdigest()[:32]

@@ -1,0 +1,65 @@
+"""How frames have moved since the service started: a ring of samples, so that memory stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tsnn.online.eventlog import Event
+from tsnn.online.predictor import Predictor
+from tsnn.types import F64, I64
+
+SAMPLES = 200_000
+NODES = 32  # sampled of one group of events: a large group costs no more than a small one
+
+
+class DriftTrace:
+    """The latest samples (node, time, drift) of nodes that a group of events touched, the last few of a large group."""
+
+    def __init__(self, samples: int = SAMPLES) -> None:
+        self._node = np.full(samples, -1, np.int64)
+        self._t, self._drift = np.zeros(samples), np.zeros(samples)
+        self._next = 0
+
+    def observe(self, predictor: Predictor, events: Sequence[Event]) -> None:
+        """Sample the nodes of these events, which have just happened, at the time of each one's last event."""
+        last = {name: event.t for event in events[-NODES // 2 :] for name in (event.src, event.dst)}
+        nodes = np.array([predictor._state.ids.find(name) for name in last], np.int64)
+        at = (self._next + np.arange(len(nodes))) % len(self._node)
+        self._node[at], self._t[at], self._drift[at] = nodes, list(last.values()), frame_drift(predictor, nodes)
+        self._next = (self._next + len(nodes)) % len(self._node)
+
+    def of(self, predictor: Predictor, node: int) -> list[tuple[float, float]]:
+        """Times and drifts of a node, oldest first; at least where it stands now."""
+        order = (self._next + np.arange(len(self._node))) % len(self._node)
+        mine = order[self._node[order] == node]
+        if len(mine):
+            return list(zip(self._t[mine].tolist(), self._drift[mine].tolist(), strict=True))
+        return [(float(predictor.clock), float(frame_drift(predictor, np.array([node]))[0]))]
+
+
+def frame_drift(predictor: Predictor, nodes: I64) -> F64:
+    """|U - U0| of each node in the Frobenius norm, U0 being the frame it began with."""
+    state = predictor._state
+    first = state.store.initial_frames(state.ids.keys[nodes])
+    drift: F64 = turn(state.store.F[nodes], first, state.model.config.model.reflector_eps).numpy()
+    return drift
+
+
+def turn(F: Tensor, F0: Tensor, eps: float) -> Tensor:
+    """|U(F) - U(F0)| for frames (n, k, d), without building U.
+
+    The product of unit reflectors w_1 ... w_m is I + W C W^T with W = [w_1 ... w_m], and C grows a column with each.
+    """
+    W = torch.cat([F, F0.flip(1)], dim=1).double()  # U^T U0 = H(f_1) ... H(f_k) H(f0_k) ... H(f0_1)
+    length = W.norm(dim=2, keepdim=True)
+    W = torch.where(length > eps, W / length, torch.zeros_like(W))
+    G = W @ W.mT
+    C = torch.zeros_like(G)
+    for j in range(G.shape[1]):
+        C[:, :, j] = -2.0 * (C @ G[:, :, j : j + 1]).squeeze(2)
+        C[:, j, j] -= 2.0
+    return (-2.0 * (C * G).sum((1, 2))).clamp(min=0.0).sqrt()

@@ -1,0 +1,157 @@
+"""The service over HTTP: thin functions from requests to the live service and back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import BeforeValidator
+from starlette.exceptions import HTTPException
+
+from tsnn.errors import InputError, TsnnError
+from tsnn.online import schemas
+from tsnn.online import service_questions as questions
+from tsnn.online.page import HEADERS, page_html
+from tsnn.online.schemas import MAX_TOP, read_id, read_time
+from tsnn.online.service import BusyError, LiveService
+from tsnn.online.service_gate import Gate
+
+MAX_BODY = 4 * 2**20
+SrcParam = Annotated[
+    int | str, BeforeValidator(read_id), Query(description='a node id; 7 is the integer, "7" in quotes the text')
+]
+TimeParam = Annotated[
+    int | float | None, BeforeValidator(lambda text: text if text is None else read_time(str(text))), Query(ge=0)
+]
+RelationParam = Annotated[int | None, Query(ge=0, lt=2**31)]
+_STATUS = {
+    401: "wrong or missing token",
+    413: "body over the limit",
+    422: "a value that cannot be used; nothing was changed",
+    429: "the queue is full",
+    503: "the log or the state cannot take it now",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schemas.ErrorOut, "description": words} for status, words in _STATUS.items()
+}
+
+
+def build_application(service: LiveService, *, token: str | None = None, max_body: int = MAX_BODY) -> Gate:
+    """The whole ASGI application around a service."""
+    app = FastAPI(title="tsnn", version="1", docs_url=None, redoc_url=None, responses=ERRORS, description=_DESCRIPTION)
+    _add_page(app)
+    _add_events(app, service)
+    _add_questions(app, service)
+    _add_status(app, service)
+    _add_errors(app)
+    paths = frozenset(route.path for route in app.routes if hasattr(route, "path"))
+    return Gate(app, service.metrics, paths, token, max_body)
+
+
+_DESCRIPTION = (
+    "Who meets whom next: send events, ask for scores. A score at time t sees every event with an earlier time, "
+    "and never changes anything. Send the token, where one is set, as `Authorization: Bearer TOKEN`."
+)
+
+
+def _add_page(app: FastAPI) -> None:
+    text = page_html()
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(text, headers=HEADERS)
+
+
+def _add_events(app: FastAPI, service: LiveService) -> None:
+    # Read by hand: this is where the load is, and the framework's own reading takes longer than all the rest.
+    @app.post("/events", summary="Observe events, all of them or none", response_model=schemas.EventsOut, **_EVENTS)
+    async def events(request: Request) -> Response:
+        listed, key = schemas.read_events(await request.body()), request.headers.get("idempotency-key")
+        if not request.headers.get("content-type", "").startswith("application/json"):
+            raise InputError("the body is not marked as JSON; send it with Content-Type: application/json.")
+        done = service.submit([event.to_event() for event in listed], None if key is None else schemas.read_key(key))
+        outcome = await asyncio.wrap_future(done)
+        return Response(schemas.EventsOut(**outcome._asdict()).model_dump_json(), media_type="application/json")
+
+
+_KEY_HEADER = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "sending the same request again under the same key does nothing",
+    "schema": {"type": "string", "minLength": 1, "maxLength": schemas.MAX_KEY},
+}
+_EVENTS: dict[str, Any] = {
+    "openapi_extra": {
+        "parameters": [_KEY_HEADER],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schemas.events_schema()}}},
+    }
+}
+
+
+def _add_questions(app: FastAPI, service: LiveService) -> None:
+    @app.post("/score", summary="Score destinations")
+    async def score(body: schemas.ScoreIn) -> schemas.ScoreOut:
+        return await asyncio.wrap_future(service.ask(questions.score(body)))
+
+    @app.get("/recommend", summary="The best destinations of a source, best first")
+    async def recommend(
+        src: SrcParam,
+        t: TimeParam = None,
+        k: Annotated[int, Query(ge=1, le=MAX_TOP)] = 10,
+        edge_type: RelationParam = None,
+        exclude_seen: bool = False,
+        exact: bool = True,
+    ) -> schemas.RecommendOut:
+        ask = questions.recommend(src, t, k, edge_type, exclude_seen, exact)
+        return await asyncio.wrap_future(service.ask(ask))
+
+    @app.get("/explain", summary="The parts of one score and what is behind them")
+    async def explain(
+        src: SrcParam, dst: SrcParam, t: TimeParam = None, edge_type: RelationParam = None
+    ) -> dict[str, Any]:
+        return await asyncio.wrap_future(service.ask(questions.explain(src, dst, t, edge_type)))
+
+    @app.get("/node", summary="The latest events of a node and the drift of its frame")
+    async def node(id: SrcParam) -> schemas.NodeOut:
+        return await asyncio.wrap_future(service.ask(questions.node(id, service.drift)))
+
+
+def _add_status(app: FastAPI, service: LiveService) -> None:
+    @app.get("/health", summary="Where the service stands", responses={503: {"model": schemas.HealthOut}})
+    async def health(response: Response) -> schemas.HealthOut:
+        standing = questions.health(service)
+        response.status_code = 200 if standing.status == "ok" else 503
+        return standing
+
+    @app.get("/metrics", summary="The same for Prometheus", response_class=Response, responses=_PLAIN)
+    async def metrics() -> Response:
+        questions.refresh_gauges(service)
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+_PLAIN: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(RequestValidationError)
+    async def unusable(_: Request, error: RequestValidationError) -> JSONResponse:
+        return _sentence(422, schemas.first_fault(error.errors()[0]))
+
+    @app.exception_handler(HTTPException)
+    async def unknown(_: Request, error: HTTPException) -> JSONResponse:
+        if error.status_code == 400:  # the framework's word for a body that is not even text
+            return _sentence(422, schemas.NOT_JSON)
+        return _sentence(error.status_code, f"{str(error.detail).rstrip('.')}.", error.headers)
+
+    @app.exception_handler(TsnnError)
+    async def refused(_: Request, error: TsnnError) -> JSONResponse:
+        status = 422 if isinstance(error, InputError) else 429 if isinstance(error, BusyError) else 503
+        return _sentence(status, str(error), None if status == 422 else {"Retry-After": "1"})
+
+
+def _sentence(status: int, sentence: str, headers: Any = None) -> JSONResponse:
+    return JSONResponse({"error": sentence}, status, headers)

@@ -1,0 +1,75 @@
+"""A process that serves one run until it is told to stop."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import signal
+import socket
+from pathlib import Path
+
+import torch
+import uvicorn
+
+from tsnn.errors import ConfigError
+from tsnn.online.service import LiveService
+from tsnn.online.service_gate import JsonLines, log
+from tsnn.online.service_http import build_application
+
+
+def run_service(
+    run: Path, *, host: str, port: int, token: str | None, max_body: int, queue_length: int, snapshot_every: int
+) -> None:
+    """Restore, listen, serve, and on SIGINT or SIGTERM finish what waits and write a snapshot."""
+    if not token and not _is_loopback(host):
+        raise ConfigError(f"{host} can be reached by others; set a token with --token or TSNN_TOKEN first.")
+    listener = _listen(host, port)
+    torch.set_num_threads(1)  # one core for the state, the other for the requests
+    _log_as_json()
+    signal.signal(signal.SIGTERM, _leave)  # uvicorn hands the signal on when it has answered what it had
+    try:
+        service = LiveService(run, queue_length=queue_length, snapshot_every=snapshot_every, say=log.warning)
+    except BaseException:
+        listener.close()
+        raise
+    try:
+        application = build_application(service, token=token or None, max_body=max_body)
+        address, bound = listener.getsockname()[:2]
+        fields = {"url": f"http://{address}:{bound}", "position": service.log.position}
+        log.info("ready", extra={"fields": fields})
+        config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=30)
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass  # asked for, like SIGTERM
+    finally:
+        service.close()
+        log.info("stopped", extra={"fields": {"position": service.applied}})
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(0)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --port.") from None
+
+
+def _log_as_json() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    for name in (log.name, "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+    log.setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

@@ -1,0 +1,326 @@
+"""Drawings, each as an SVG element to be put into the page: no file, no font, no request."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tsnn.report.replay import PARTS, Trace
+from tsnn.report.view import View
+from tsnn.types import F64
+
+INK, FAINT, GRID = "#1f2933", "#7b8794", "#e4e7eb"
+RUNS = ("#2563a8", "#d97706", "#178a62", "#a83279", "#6b4fbb", "#8a6d1f")  # one color a run, told apart in gray too
+PART = {"geometric": "#2563a8", "residual": "#d97706", "edgebank": "#178a62"}
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "font.size": 8.5,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+}
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+
+
+@dataclass
+class Drawing:
+    """A figure under way; `svg` is its element once the block is left."""
+
+    label: str
+    figure: Figure = field(default_factory=Figure)
+    svg: str = ""
+
+
+@contextmanager
+def drawing(label: str, width: float = 4.3, height: float = 2.7) -> Any:
+    """A figure in the page's style; `label` says in words what it shows."""
+    with matplotlib.rc_context(STYLE | {"svg.hashsalt": label}):
+        made = Drawing(label, Figure(figsize=(width, height), layout="constrained"))
+        yield made
+        made.svg = _element(made.figure, label)
+
+
+def _element(figure: Figure, label: str) -> str:
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    head, _, body = text.partition(">")
+    box = re.search(r'viewBox="[^"]*"', head)
+    assert box is not None
+    return f'<svg role="img" aria-label="{label}" {box.group()} {_NAMESPACES}>' + _own_fonts(body)
+
+
+_NAMESPACES = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+
+
+def _own_fonts(svg: str) -> str:
+    """Text in the page's fonts instead of the one that the layout was measured with."""
+    return re.sub(r"'DejaVu Sans'[^;\"]*", _FONT, svg)
+
+
+def color(index: int) -> str:
+    """The color of a run."""
+    return RUNS[index % len(RUNS)]
+
+
+# What is compared
+
+
+def scorers(view: View, metric: str, title: str) -> str:
+    """The run and the baselines beside it, by one test figure."""
+    pairs = [(r["scorer"], r["metrics"]["test"][metric]) for r in view.results if metric in r["metrics"]["test"]]
+    with drawing(f"{title} of the run and of the baselines", height=0.55 + 0.34 * len(pairs)) as made:
+        axes = made.figure.subplots()
+        names, values = zip(*reversed(pairs), strict=True)
+        shades = [*(["#b8c4d0"] * (len(pairs) - 1)), RUNS[0]]
+        bars = axes.barh(names, values, color=shades, height=0.66)
+        axes.bar_label(bars, labels=[number(v) for v in values], padding=3, color=INK)
+        axes.set(title=title, xlim=(0, max(values) * 1.16))
+        axes.grid(axis="y", visible=False)
+    return str(made.svg)
+
+
+def validation(views: Sequence[View]) -> str:
+    """The validation figure by epoch."""
+    with drawing("validation figure by epoch") as made:
+        axes = made.figure.subplots()
+        for i, view in enumerate(views):
+            epochs = [entry["epoch"] + 1 for entry in view.journal if "validation" in entry]
+            values = [entry["validation"] for entry in view.journal if "validation" in entry]
+            axes.plot(epochs, values, color=color(i), marker="o", markersize=3, label=view.name)
+            kept = view.metrics.get("training", {}).get("validation")
+            if kept is not None:
+                axes.axhline(kept, color=color(i), linewidth=1, linestyle="--")
+        _epochs(axes, "Validation", len(views) > 1)
+    return str(made.svg)
+
+
+def losses(view: View) -> str:
+    """Every loss by epoch, on a logarithmic scale."""
+    entries = [entry for entry in view.journal if entry.get("losses")]
+    with drawing("training losses by epoch") as made:
+        axes = made.figure.subplots()
+        for i, name in enumerate(entries[0]["losses"]):
+            values = [entry["losses"][name] for entry in entries]
+            if max(values) > 0:
+                axes.plot([e["epoch"] + 1 for e in entries], values, color=color(i), label=name)
+        axes.set_yscale("log")
+        _epochs(axes, "Training losses, unweighted", True)
+    return str(made.svg)
+
+
+def _epochs(axes: Axes, title: str, legend: bool) -> None:
+    axes.set(title=title, xlabel="epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    if legend:
+        axes.legend(ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
+
+
+# What the score is made of
+
+
+def margin_over_time(trace: Trace) -> str:
+    """Contribution of each part to the margin of the event over a random other, along the test rows."""
+    with drawing("what separates an event from a random other, along the test rows") as made:
+        axes = made.figure.subplots()
+        difference = trace.positive - trace.negative
+        at, means = _binned(trace.rows, difference, 30)
+        for j, name in enumerate(PARTS):
+            axes.plot(at, means[:, j], color=PART[name], label=name)
+        axes.plot(at, means.sum(1), color=INK, linestyle=":", label="score")
+        axes.axhline(0, color=FAINT, linewidth=0.8)
+        axes.set(title="Score of the event minus a random other's, mean", xlabel="row of the stream")
+        axes.legend(ncols=2)
+    return str(made.svg)
+
+
+def shares(trace: Trace) -> dict[str, float]:
+    """Share of each part in the variance of the score over tested candidates: covariance with it over its variance."""
+    table = np.concatenate([trace.positive, trace.negative])
+    total = table.sum(1)
+    spread = float(total.var()) or 1.0
+    return {name: float(np.cov(table[:, j], total, bias=True)[0, 1]) / spread for j, name in enumerate(PARTS)}
+
+
+def share_bars(views: Sequence[View]) -> str:
+    """Shares of the parts in the variance of the score, a bar for each run."""
+    with drawing("share of each part in the variance of the score", height=0.9 + 0.4 * len(views)) as made:
+        axes = made.figure.subplots()
+        for i, view in enumerate(reversed(views)):
+            assert view.trace is not None
+            left = 0.0
+            for name, share in shares(view.trace).items():
+                axes.barh(i, 100 * share, left=left, color=PART[name], height=0.6, label=name if i == 0 else None)
+                left += 100 * share
+        axes.set_yticks(range(len(views)), [view.name for view in reversed(views)])
+        axes.set(title="Share in the variance of the score, %")
+        axes.grid(axis="y", visible=False)
+        axes.legend(ncols=3, loc="upper left", bbox_to_anchor=(0, -0.25))
+    return str(made.svg)
+
+
+def distributions(trace: Trace) -> str:
+    """Scores of events and of random others."""
+    with drawing("scores of events and of random others") as made:
+        axes = made.figure.subplots()
+        own, other = trace.positive.sum(1), trace.negative.sum(1)
+        low, high = np.quantile(np.concatenate([own, other]), [0.005, 0.995])
+        bins = np.linspace(low, high + 1e-9, 50).tolist()
+        for values, shade, name in ((other, "#9aa5b1", "random others"), (own, RUNS[0], "events")):
+            axes.hist(np.clip(values, low, high), bins=bins, color=shade, alpha=0.65, label=name)
+        axes.set(title="Scores", xlabel="score", ylabel="candidates")
+        axes.legend()
+    return str(made.svg)
+
+
+# Where it is good
+
+
+def slice_bars(views: Sequence[View], measure: str, title: str) -> str:
+    """One figure by slice, groups apart, a dot for each run."""
+    order = list(dict.fromkeys((s.group, s.name) for view in views for s in view.slices))
+    places, labels, heads, y = [], [], [], 0.0
+    for i, (group, name) in enumerate(order):
+        if i == 0 or order[i - 1][0] != group:
+            y += 1.4
+            heads.append((y - 0.85, group))
+        places.append(y)
+        labels.append(name)
+        y += 1.0
+    with drawing(f"{title} by slice", height=0.6 + 0.24 * y) as made:
+        axes = made.figure.subplots()
+        for i, view in enumerate(views):
+            values = {(s.group, s.name): getattr(s, measure) for s in view.slices}
+            axes.plot([values.get(key, np.nan) for key in order], places, "o", color=color(i), label=view.name)
+        axes.set_yticks(places, labels)
+        for height, group in heads:
+            axes.text(
+                0.0, height, group, transform=axes.get_yaxis_transform(), fontweight="bold", va="center", color=INK
+            )
+        axes.set(title=title, ylim=(y - 0.2, 0.1))
+        if len(views) > 1:
+            axes.legend(loc="upper left", bbox_to_anchor=(0, -0.08), ncols=2)
+    return str(made.svg)
+
+
+def reliability(views: Sequence[View]) -> str:
+    """Of two candidates, how sure the model is of the higher one, and how often that is the event."""
+    with drawing("how sure the model is of the higher of two candidates, and how often it is right") as made:
+        axes = made.figure.subplots()
+        axes.plot([50, 100], [50, 100], color=FAINT, linewidth=1, linestyle="--")
+        for i, view in enumerate(views):
+            if view.trace is not None:
+                sure, right, _ = calibration(view.trace)
+                axes.plot(100 * sure, 100 * right, "o-", color=color(i), markersize=4, label=view.name)
+        axes.set(title="Calibration", xlabel="sure of the higher candidate, %", ylabel="it is the event, %")
+        if len(views) > 1:
+            axes.legend()
+    return str(made.svg)
+
+
+def calibration(trace: Trace, bins: int = 10) -> tuple[F64, F64, float]:
+    """Mean confidence and frequency in bins of equal size, and the mean distance of the two (the calibration error)."""
+    sure = 1 / (1 + np.exp(-np.abs(trace.margin)))
+    right = np.where(trace.margin == 0, 0.5, trace.margin > 0)
+    parts = np.array_split(np.argsort(sure, kind="stable"), min(bins, len(sure)))
+    mean_sure = np.array([sure[part].mean() for part in parts])
+    mean_right = np.array([right[part].mean() for part in parts])
+    weight = np.array([len(part) for part in parts]) / len(sure)
+    return mean_sure, mean_right, float((weight * np.abs(mean_sure - mean_right)).sum())
+
+
+# What happens inside
+
+
+def along_stream(views: Sequence[View], name: str, title: str) -> str:
+    """A quantity of every event, averaged in bins along the stream."""
+    with drawing(f"{title} along the stream") as made:
+        axes = made.figure.subplots()
+        for i, view in enumerate(views):
+            if view.trace is None:
+                continue
+            values = getattr(view.trace, name)
+            at, means = _binned(np.arange(len(values)), values[:, None], 60)
+            axes.plot(at, means[:, 0], color=color(i), label=view.name)
+        if len(views) == 1:
+            _segments(axes, views[0])
+        else:
+            axes.legend()
+        axes.set(title=title, xlabel="row of the stream")
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
+    return str(made.svg)
+
+
+def _segments(axes: Axes, view: View) -> None:
+    starts = (0, *view.bounds[:2])
+    for start, name in zip(starts, ("train", "val", "test"), strict=True):
+        if start:
+            axes.axvline(start, color=FAINT, linewidth=0.8, linestyle="--")
+        axes.text(start, 0.02, f" {name}", transform=axes.get_xaxis_transform(), va="bottom", color=FAINT, fontsize=7.5)
+
+
+def spectrum(trace: Trace) -> str:
+    """Eigenvalues of the normalized sheaf Laplacians of sampled active graphs."""
+    with drawing("eigenvalues of the normalized sheaf Laplacian") as made:
+        axes = made.figure.subplots()
+        axes.hist(trace.eigenvalues, bins=np.linspace(0, 2, 41).tolist(), color=RUNS[0])
+        axes.axvline(2, color=RUNS[1], linewidth=1)
+        axes.set(title="Spectrum of the active graphs, bound 2", xlabel="eigenvalue", ylabel="eigenvalues")
+        axes.set_xlim(-0.05, 2.1)
+    return str(made.svg)
+
+
+def stages(trace: Trace) -> str:
+    """Time of each stage of the replay."""
+    per_event = {
+        "plan": 1e6 * trace.seconds["plan"] / max(len(trace.energy), 1),
+        "update": 1e6 * trace.seconds["update"] / max(len(trace.energy), 1),
+        "score": 1e6 * trace.seconds["score"] / max(trace.num_candidates, 1),
+    }
+    names = {"plan": "plan, an event", "update": "update, an event", "score": "score, a candidate"}
+    ordered = sorted(per_event, key=per_event.__getitem__)
+    with drawing("time of each stage of the replay", height=1.6) as made:
+        axes = made.figure.subplots()
+        values = [per_event[key] for key in ordered]
+        bars = axes.barh([names[key] for key in ordered], values, color=RUNS[0], height=0.6)
+        axes.bar_label(bars, fmt="%.1f", padding=3, color=INK)
+        axes.set(title="Stages of the replay, microseconds", xlim=(0, max(values) * 1.16))
+        axes.grid(axis="y", visible=False)
+    return str(made.svg)
+
+
+def number(value: float) -> str:
+    """Per cent with two digits, fractions with four."""
+    return f"{value:.2f}" if abs(value) > 1 else f"{value:.4f}"
+
+
+def _binned(at: Any, values: F64, bins: int) -> tuple[F64, F64]:
+    """Means of consecutive rows in about `bins` bins of equal size."""
+    parts = np.array_split(np.arange(len(at)), min(bins, len(at)))
+    return np.array([at[part].mean() for part in parts]), np.array([values[part].mean(0) for part in parts])

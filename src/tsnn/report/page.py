@@ -1,0 +1,325 @@
+"""The report: one HTML file with everything in it, readable on paper and on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from tsnn.data.split import Split
+from tsnn.errors import InputError
+from tsnn.files import write_whole
+from tsnn.report import figures
+from tsnn.report.replay import OTHERS, Trace
+from tsnn.report.style import CSS
+from tsnn.report.view import View, make_view
+from tsnn.training.run import Run
+
+REPORT = "report.html"
+Pair = tuple[Run, Split | None]
+
+
+def write_report(run: Run, split: Split | None, path: Path | None = None) -> Path:
+    """Write a run's report, by default into its folder; without its data, the parts that need a replay stay out."""
+    return write_comparison([(run, split)], path or run.folder / REPORT)
+
+
+def write_comparison(runs: Sequence[Pair], path: Path) -> Path:
+    """Write one report of several runs, side by side."""
+    if not runs:
+        raise InputError("there is no run to report on; name at least one.")
+    views = _named_apart([make_view(run, split) for run, split in runs])
+    text = page(views)
+
+    def write(partial: Path) -> None:
+        partial.write_text(text, encoding="utf-8")
+
+    write_whole(path, write)
+    return path
+
+
+def page(views: Sequence[View]) -> str:
+    """The whole document."""
+    title = f"{views[0].name}: {views[0].card['data']['name']}" if len(views) == 1 else "tsnn: runs side by side"
+    sections = [section for section in _sections(views) if section]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        f"<title>{escape(title)}</title><style>{CSS}</style></head><body><main>"
+        f"<header><h1>{escape(title)}</h1>{_lead(views)}</header>{''.join(sections)}"
+        "</main></body></html>\n"
+    )
+
+
+def _sections(views: Sequence[View]) -> Iterable[str]:
+    yield _figures(views)
+    yield _cards(views)
+    yield _differences(views)
+    yield _learning(views)
+    traced = [view for view in views if view.trace is not None]
+    if not traced:
+        yield _section(
+            "More", "The data was not at hand, so nothing was replayed; name it with <code>--data</code>.", []
+        )
+    else:
+        yield _made_of(traced)
+        yield _slices(traced)
+        yield _calibration(traced)
+        yield _inside(traced)
+    yield from (_statements(view, len(views) > 1) for view in views)
+
+
+def _lead(views: Sequence[View]) -> str:
+    """The one sentence that matters, for each run."""
+    return "".join(f'<p class="lead">{_verdict(view, len(views) > 1)}</p>' for view in views)
+
+
+def _verdict(view: View, named: bool) -> str:
+    metric = "mrr" if view.card["protocol"] == "tgb" else "ap"
+    own = view.metrics["metrics"]["test"][metric]
+    who = f"<b>{escape(view.name)}</b>: test" if named else "Test"
+    text = f"{who} {metric.upper()} <b>{figures.number(own)}</b> under visibility <b>{view.card['visibility']}</b>"
+    rivals = [(r["metrics"]["test"][metric], r["scorer"]) for r in view.metrics.get("baselines", [])]
+    if rivals:
+        best, scorer = max(rivals)
+        text += f"; the best baseline, {escape(scorer)}, reaches {figures.number(best)}"
+    return text + "."
+
+
+# Figures and what they hold under
+
+
+def _figures(views: Sequence[View]) -> str:
+    if len(views) > 1:
+        return _section("Figures", "", [], _figure_table(views))
+    view = views[0]
+    there = [key for key in ("ap", "mrr", "auc") if key in view.metrics["metrics"]["test"]]
+    drawn = [figures.scorers(view, key, f"Test {key.upper()}") for key in there[:2]]
+    return _section(
+        "Figures", "The run first, then what simple rules reach on the same events.", drawn, _figure_table(views)
+    )
+
+
+def _figure_table(views: Sequence[View]) -> str:
+    parts = [(part, metric) for part in ("val", "test", "new_test") for metric in ("ap", "auc", "mrr", "hits@10")]
+    results = [(view, result) for view in views for result in view.results]
+    there = [(p, m) for p, m in parts if any(m in result["metrics"].get(p, {}) for _, result in results)]
+    head = ["scorer", *(f"{part.replace('_', ' ')} {metric.upper()}" for part, metric in there)]
+    rows = []
+    for view, result in results:
+        own = result is view.metrics
+        name = f"{view.name} ({result['scorer']})" if len(views) > 1 else result["scorer"]
+        cells = [result["metrics"].get(part, {}).get(metric) for part, metric in there]
+        rows.append(([name, *("" if v is None else figures.number(v) for v in cells)], "own" if own else ""))
+    return _table(head, rows)
+
+
+def _cards(views: Sequence[View]) -> str:
+    body = "".join(_card(view, len(views) > 1) for view in views)
+    return f'<section><h2>Protocol card</h2><p class="note">What the figures hold under.</p>{body}</section>'
+
+
+def _card(view: View, named: bool) -> str:
+    card = view.card
+    data, split = card["data"], card["split"]
+    lines = {
+        "data": f"{data['name']}, {data['events']:,} events of {data['nodes']:,} nodes",
+        "fingerprint": data["fingerprint"],
+        "protocol": card["protocol"],
+        "visibility": f"{card['visibility']}: {card['updates']}",
+        "split": _listed(split),
+        "negatives": _listed(card["negatives"]),
+        "aggregation": card["aggregation"],
+        "training": _trained(view.metrics.get("training", {})),
+        "notes": "; ".join(card.get("notes", [])),
+        "versions": _listed(card["versions"]),
+    }
+    head = f"<h3>{escape(view.name)}</h3>" if named else ""
+    items = "".join(f"<dt>{k}</dt><dd>{escape(str(v))}</dd>" for k, v in lines.items() if v)
+    return f"{head}<dl>{items}</dl>"
+
+
+def _trained(training: dict[str, Any]) -> str:
+    """How long it was trained and which weights were kept; the journal counts epochs from 0."""
+    if "best_epoch" not in training:
+        return _listed(training)
+    kept = f"epoch {training['best_epoch'] + 1}" if training["best_epoch"] >= 0 else "before the first epoch"
+    others = {name: value for name, value in training.items() if name != "best_epoch"}
+    return f"{_listed(others)}, best {kept}"
+
+
+def _differences(views: Sequence[View]) -> str:
+    """Settings that the runs do not share."""
+    if len(views) < 2:
+        return ""
+    names = dict.fromkeys(key for view in views for key in view.settings)
+    rows = [([key, *(_plain(view.settings.get(key)) for view in views)], "") for key in names if _differs(views, key)]
+    note = "" if rows else "The runs share every setting."
+    return _section(
+        "Settings that differ", note, [], _table(["setting", *(v.name for v in views)], rows) if rows else ""
+    )
+
+
+def _differs(views: Sequence[View], key: str) -> bool:
+    return len({str(view.settings.get(key)) for view in views}) > 1
+
+
+# Sections with drawings
+
+
+def _learning(views: Sequence[View]) -> str:
+    with_journal = [view for view in views if view.journal]
+    if not with_journal:
+        return ""
+    drawn = [figures.validation(with_journal)]
+    with_losses = [view for view in with_journal if any(entry.get("losses") for entry in view.journal)]
+    drawn += [_named(figures.losses(view), view, views) for view in with_losses]
+    return _section(
+        "Learning", "By epoch; dashed is the validation figure of the weights that were kept, the best of all.", drawn
+    )
+
+
+def _made_of(views: Sequence[View]) -> str:
+    drawn, notes = [figures.share_bars(views)], []
+    for view in views:
+        trace = _trace(view)
+        parts = ", ".join(f"{name} {100 * share:.0f} %" for name, share in figures.shares(trace).items())
+        notes.append(f"{escape(view.name) + ': ' if len(views) > 1 else ''}{parts} of the variance of the score.")
+        drawn.append(_named(figures.margin_over_time(trace), view, views))
+    text = (
+        "Geometric: the transported distance. Residual: the network on features, which reads that distance too. "
+        "EdgeBank: the memory of pairs. "
+    )
+    return _section("What the score is made of", text + " ".join(notes), drawn)
+
+
+def _slices(views: Sequence[View]) -> str:
+    drawn = [figures.slice_bars(views, "ap", "AP, %"), figures.slice_bars(views, "mrr", f"MRR among {OTHERS} others")]
+    head = ["run"] if len(views) > 1 else []
+    rows = [
+        ([*([view.name] if head else []), s.group, s.name, f"{s.events:,}", f"{s.ap:.2f}", f"{s.mrr:.4f}"], "")
+        for view in views
+        for s in view.slices
+    ]
+    table = _table([*head, "group", "slice", "events", "AP", "MRR"], rows, text=2 + len(head))
+    note = (
+        "Test events, each against one random destination (AP) and "
+        f"{OTHERS} random others (MRR). Kind and counts as of what the score could see."
+    )
+    return _section("Results by slice", note, drawn, f"<details><summary>as a table</summary>{table}</details>")
+
+
+def _calibration(views: Sequence[View]) -> str:
+    errors = ", ".join(f"{escape(view.name)} {100 * figures.calibration(_trace(view))[2]:.1f} %" for view in views)
+    note = (
+        "Of an event and a random other, the score says which is the event and how surely: the sigmoid of their "
+        f"difference. On the diagonal it is as often right as it says. Mean distance from it: {errors}."
+    )
+    return _section(
+        "Calibration",
+        note,
+        [figures.reliability(views), *(_named(figures.distributions(_trace(v)), v, views) for v in views)],
+    )
+
+
+def _inside(views: Sequence[View]) -> str:
+    drawn = [
+        figures.along_stream(views, "smooth", "Frame drift |ΔF|² of an event, mean"),
+        figures.along_stream(views, "energy", "Dirichlet energy of the event's edge, mean"),
+        *(_named(figures.spectrum(_trace(view)), view, views) for view in views),
+        *(_named(figures.stages(_trace(view)), view, views) for view in views),
+    ]
+    steps = "; ".join(
+        f"{escape(view.name)}: step {view.step_size:g}, bound 1 / max D = {view.step_bound:.4g}" for view in views
+    )
+    return _section("Frames, diffusion, time", f"Along the replayed stream. {steps}. {_training_time(views)}", drawn)
+
+
+def _training_time(views: Sequence[View]) -> str:
+    """What the journal says of it, where it does."""
+    told = []
+    for view in views:
+        seconds = [entry["seconds"] for entry in view.journal if isinstance(entry.get("seconds"), int | float)]
+        if seconds:
+            told.append(f"{escape(view.name)}: {sum(seconds) / len(seconds):.1f} s an epoch. ")
+    return "".join(told)
+
+
+def _statements(view: View, named: bool) -> str:
+    title = f"The paper's statements on {view.name}" if named else "The paper's statements"
+    if view.verification is None:
+        text = "Not checked yet: <code>tsnn verify</code> checks them on this run, and the next report shows them here."
+        return _section(title, text, [])
+    facts, lines = view.verification["facts"], view.verification["statements"]
+    note = (
+        f"{'All hold' if view.verification['passed'] else 'Not all hold'}, checked on {facts['events']} events along "
+        f"the stream, active sets of up to {facts['largest_active_set']} nodes, smallest reflector "
+        f"{facts['smallest_reflector']:.3g}."
+    )
+    rows = [([s["label"], s["claim"], _slack(s), f"row {s['row']:,}: {s['where']}", _holds(s)], "") for s in lines]
+    return _section(title, note, [], _table(["statement", "claim", "worst slack", "worst at", ""], rows, text=5))
+
+
+def _slack(statement: dict[str, Any]) -> str:
+    slack, tolerance = statement["slack"], statement["tolerance"]
+    text = f"exact to {max(tolerance - slack, 0):.0e}" if 0 <= slack <= tolerance else f"{slack:.2e}"
+    return text.replace(" ", "\N{NO-BREAK SPACE}").replace("-", "\N{NON-BREAKING HYPHEN}")
+
+
+def _holds(statement: dict[str, Any]) -> str:
+    return "holds" if statement["passed"] else f"fails on {statement['failed']} of {statement['events']}"
+
+
+# Pieces
+
+
+def _section(title: str, note: str, drawn: Sequence[str], after: str = "") -> str:
+    grid = "".join(f"<figure>{svg}</figure>" for svg in drawn)
+    noted = f'<p class="note">{note}</p>' if note else ""
+    body = f'<div class="grid">{grid}</div>' if grid else ""
+    return f"<section><h2>{escape(title)}</h2>{noted}{body}{after}</section>"
+
+
+def _named(svg: str, view: View, views: Sequence[View]) -> str:
+    """A drawing of one run among several, under its name."""
+    return svg if len(views) == 1 else f"<figcaption>{escape(view.name)}</figcaption>{svg}"
+
+
+def _table(head: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], text: int = 1) -> str:
+    """Rows with a class each; the first `text` columns are words, the others numbers."""
+    kinds = ["" if i < text else ' class="n"' for i in range(len(head))]
+    top = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(head, kinds, strict=True))
+    body = "".join(
+        f'<tr class="{mark}">'
+        + "".join(f"<td{k}>{escape(c)}</td>" for c, k in zip(cells, kinds, strict=True))
+        + "</tr>"
+        for cells, mark in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _trace(view: View) -> Trace:
+    assert view.trace is not None
+    return view.trace
+
+
+def _listed(values: dict[str, Any]) -> str:
+    """A dictionary in words."""
+    return ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in values.items())
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"({_listed(value)})"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _named_apart(views: list[View]) -> list[View]:
+    """Runs of one folder name get a number."""
+    names = [view.name for view in views]
+    return [
+        replace(view, name=f"{view.name} {i + 1}") if names.count(view.name) > 1 else view
+        for i, view in enumerate(views)
+    ]

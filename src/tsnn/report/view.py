@@ -1,0 +1,83 @@
+"""What a report knows of a run: its figures, its journal, its settings, a replay, the statements that were checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tsnn.data.split import Split
+from tsnn.report.replay import Trace, replay
+from tsnn.report.slices import Slice, slices
+from tsnn.training.run import Run
+from tsnn.types import Visibility
+
+JOURNAL, VERIFICATION = "journal.jsonl", "verify.json"
+
+
+@dataclass(frozen=True)
+class View:
+    """One run, ready to be shown."""
+
+    name: str
+    metrics: dict[str, Any]
+    settings: dict[str, Any]  # flat, by dotted name
+    journal: list[dict[str, Any]]
+    verification: dict[str, Any] | None
+    step_size: float
+    step_bound: float
+    trace: Trace | None  # None where the data is not at hand
+    slices: list[Slice]
+    bounds: tuple[int, int, int]  # ends of train, validation and test
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What the figures hold under."""
+        card: dict[str, Any] = self.metrics["card"]
+        return card
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """The run's figures, then those of the baselines."""
+        return [self.metrics, *self.metrics.get("baselines", [])]
+
+
+def make_view(run: Run, split: Split | None) -> View:
+    """Read the run folder and, where the data is at hand, replay it once."""
+    gain = run.model.updater.gain().detach()
+    visibility = Visibility.parse(run.metrics["card"]["visibility"])
+    trace = None if split is None else replay(run.model, split, visibility)
+    sizes = run.metrics["card"]["split"]
+    ends = (sizes["train"], sizes["train"] + sizes["val"], sizes["train"] + sizes["val"] + sizes["test"])
+    bound = float(gain.max().reciprocal())
+    return View(
+        name=run.folder.resolve().name,
+        metrics=run.metrics,
+        settings=flatten(run.config.model_dump()),
+        journal=_journal(run.folder / JOURNAL),
+        verification=_json(run.folder / VERIFICATION),
+        step_size=min(run.config.model.step_size, bound),
+        step_bound=bound,
+        trace=trace,
+        slices=[] if trace is None else slices(trace, run.model.shape.mean_gap),
+        bounds=ends,
+    )
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dictionary by dotted names."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _journal(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text()) if path.is_file() else None

@@ -1,0 +1,27 @@
+"""States compared bit for bit, as they would be saved."""
+
+from __future__ import annotations
+
+import hashlib
+
+from tsnn.online.eventlog import Event
+from tsnn.online.predictor import Predictor
+from tsnn.online.service_state import observe_events
+
+
+def fingerprint(predictor: Predictor) -> str:
+    """Changes with any bit of what a snapshot would hold."""
+    frozen = predictor.snapshot()
+    digest = hashlib.sha256(repr(frozen.ids.external).encode())
+    for name, tensor in sorted(frozen.tensors.items()):
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def replay_one_by_one(run: object, events: list[Event]) -> Predictor:
+    """The uninterrupted history: the run, and then every event on its own."""
+    predictor = Predictor.load(run)  # type: ignore[arg-type]
+    for event in events:
+        observe_events(predictor, [event])
+    return predictor

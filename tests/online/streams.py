@@ -1,0 +1,74 @@
+"""Runs to predict from: small, untrained but not near zero, with everything that trips a live state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tests.engine.streams import config_of
+from tsnn.data.events import EventStream, NodeIds
+from tsnn.data.split import split_by_time
+from tsnn.model.tsnn import TSNN
+from tsnn.training.run import save_run
+from tsnn.training.trainer import build_model
+
+EVENTS, KNOWN = 160, 70  # rows, and rows the run has seen before it goes live
+SWITCHES: dict[str, dict[str, object]] = {
+    "plain": {},
+    "float32": {"train__dtype": "float32"},
+    "attention": {"model__attention": True, "features__transported_difference": True},
+    "window": {"model__edgebank_window": 5.0, "features__encoded_gaps": True},
+    "two rounds": {"model__diffusion_steps": 2, "model__carry_over": False},
+    "reference engine": {"train__engine": "reference"},
+}
+
+
+def live_stream(*, relations: bool = False, types: bool = False, kind: type = float, ties: int = 3) -> EventStream:
+    """Nodes are numbered as they appear, about every third after the run was saved; times repeat `ties` at a time."""
+    rng = np.random.default_rng(4)
+    ends = np.minimum(rng.integers(0, 24, (EVENTS, 2)), np.arange(EVENTS)[:, None] // 6 + 2)
+    ends[::17, 1] = ends[::17, 0]
+    seen = list(dict.fromkeys(ends.ravel().tolist()))
+    place = np.zeros(24, np.int64)
+    place[seen] = np.arange(len(seen))
+    t = np.sort(rng.integers(0, EVENTS // ties, EVENTS)).astype(kind)
+    return EventStream(
+        place[ends[:, 0]],
+        place[ends[:, 1]],
+        t,
+        NodeIds([f"n{i}" if i % 2 else i for i in range(len(seen))]),
+        msg=rng.normal(size=(EVENTS, 2)).astype(np.float32),
+        edge_type=rng.integers(0, 3, EVENTS) if relations else None,
+        node_type=np.arange(len(seen)) % 2 if types else None,
+    )
+
+
+def prefix(stream: EventStream, rows: int) -> EventStream:
+    """The first rows and the nodes that occur in them."""
+    part = stream.take(slice(0, rows))
+    nodes = int(max(part.src.max(), part.dst.max())) + 1
+    types = None if stream.node_type is None else stream.node_type[:nodes]
+    return EventStream(
+        part.src, part.dst, part.t, NodeIds(stream.ids.external[:nodes]), part.msg, part.edge_type, types
+    )
+
+
+def restless_model(stream: EventStream, **switches: object) -> TSNN:
+    """Untrained weights, shaken so that frames move and every part of the score counts."""
+    distinct = replace(stream, t=np.arange(stream.num_events, dtype=np.float64))  # any times can be split
+    model = build_model(config_of(**switches), split_by_time(distinct)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    return model
+
+
+def save_prefix(folder: Path, stream: EventStream, rows: int = KNOWN, **switches: object) -> TSNN:
+    """A run that has seen the first rows of a stream."""
+    model = restless_model(stream, **switches)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_run(folder, model, prefix(stream, rows), {})
+    return model

@@ -1,0 +1,81 @@
+"""`tsnn recommend` and `tsnn explain` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.online.streams import live_stream, save_prefix
+from tsnn.cli.explain import explain
+from tsnn.cli.recommend import recommend
+from tsnn.errors import InputError, RunError
+from tsnn.online.predictor import Predictor
+
+app = typer.Typer()
+app.command()(recommend)
+app.command()(explain)
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def parsed(*arguments: str):
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> str:
+    folder: Path = tmp_path_factory.mktemp("runs") / "small"
+    save_prefix(folder, live_stream())
+    return str(folder)
+
+
+def test_recommend_prints_what_the_predictor_says(run):
+    """Ids of both kinds; without --at, one mean gap after the last event."""
+    predictor = Predictor.load(run)
+    for text, name in (("0", 0), ("n1", "n1")):
+        printed = parsed("recommend", run, "--src", text, "--top", "3")
+        assert printed["src"] == name
+        assert printed["t"] == predictor.clock + predictor.run.model.shape.mean_gap
+        best = predictor.recommend(name, printed["t"], 3)
+        assert [(r["dst"], r["score"]) for r in printed["recommendations"]] == [(r.dst, r.score) for r in best]
+    table = invoke("recommend", run, "--src", "0", "--top", "3").stdout
+    assert f"{predictor.recommend(0, printed['t'], 1)[0].score:.4f}" in table
+
+
+def test_recommend_takes_its_options(run):
+    predictor = Predictor.load(run)
+    at = predictor.clock + 2.5
+    asked = ("recommend", run, "--src", "0", "--top", "100", "--at", str(at))
+    everybody = parsed(*asked)
+    assert everybody["t"] == at
+    assert {r["dst"] for r in parsed(*asked, "--two-stage")["recommendations"]} == {
+        r["dst"] for r in everybody["recommendations"]
+    }
+    fresh = {r["dst"] for r in parsed(*asked, "--exclude-seen")["recommendations"]}
+    assert fresh < {r["dst"] for r in everybody["recommendations"]}
+
+
+def test_explain_prints_and_draws(run, tmp_path):
+    predictor, figure = Predictor.load(run), tmp_path / "why.svg"
+    printed = parsed("explain", run, "--src", "0", "--dst", "n1", "--figure", str(figure))
+    assert printed["score"] == predictor.explain(0, "n1", printed["t"]).score
+    assert figure.read_bytes().startswith(b"<?xml")
+    assert f"score {printed['score']:.4f}" in invoke("explain", run, "--src", "0", "--dst", "n1").stdout
+
+
+def test_bad_questions_are_one_sentence(run, tmp_path):
+    unknown = invoke("recommend", run, "--src", "nobody").exception
+    assert isinstance(unknown, InputError)
+    assert "never heard of node 'nobody'" in str(unknown)
+    assert isinstance(invoke("recommend", run, "--src", "0", "--at", "0").exception, InputError)
+    assert isinstance(invoke("recommend", run, "--src", "0", "--top", "0").exception, InputError)
+    assert isinstance(invoke("explain", run, "--src", "0", "--dst", "n99").exception, InputError)
+    assert isinstance(invoke("recommend", str(tmp_path), "--src", "0").exception, RunError)

@@ -1,0 +1,186 @@
+"""The page in a real browser: it shows what the service answers, fetches nothing from elsewhere, and fits a phone."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import playwright.sync_api as playwright
+import pytest
+import uvicorn
+
+from tests.online.runs import some_events
+from tsnn.online.page import page_html
+from tsnn.online.schemas import EventIn
+from tsnn.online.service import LiveService
+from tsnn.online.service_http import build_application
+from tsnn.online.service_state import soon
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser is installed; apt-get install chromium")
+
+
+class Site:
+    """A service with its page on a port of this machine, with or without a token."""
+
+    def __init__(self, run: Any, token: str | None = None) -> None:
+        self.service = LiveService(run)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
+        application = build_application(self.service, token=token)
+        self._server = uvicorn.Server(uvicorn.Config(application, log_config=None, lifespan="off", ws="none"))
+        self._thread = threading.Thread(target=self._server.run, args=([self._listener],))
+        self._thread.start()
+
+    def observe(self, events: list[dict[str, Any]]) -> None:
+        self.service.submit([EventIn(**event).to_event() for event in events]).result(timeout=30)
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._listener.close()
+        self.service.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def site(run) -> Iterator[Site]:
+    opened = Site(run)
+    opened.observe([{**event, "src": "node 4"} for event in some_events(25)])
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def page(browser) -> Iterator[Any]:
+    tab = browser.new_page(viewport={"width": 1160, "height": 820})
+    tab.faults, tab.fetched = [], []
+    tab.on("pageerror", lambda error: tab.faults.append(str(error)))
+    tab.on("request", lambda request: tab.fetched.append(request.url))
+    yield tab
+    tab.close()
+
+
+def look_up(page: Any, src: str) -> None:
+    page.fill("#src", src)
+    page.click("#go")
+    page.wait_for_selector("#ranking li", timeout=15_000)
+    page.wait_for_selector("#recent tr td", timeout=15_000)
+
+
+@pytest.mark.slow
+def test_a_source_is_looked_up(site, page):
+    page.goto(site.url)
+    page.wait_for_selector("#status.ok", timeout=15_000)
+    look_up(page, "node 4")
+    predictor = site.service.predictor
+    expected = predictor.recommend("node 4", soon(predictor), 10, edge_type=0)
+    assert page.locator("#ranking .name").all_inner_texts() == [str(entry.dst) for entry in expected]
+    for part in ("geometric", "residual", "edgebank"):
+        bars = page.locator(f"#ranking .bar i.{part}").evaluate_all(
+            "bars => bars.map(b => [Number(b.dataset.value), b.getBoundingClientRect().width])"
+        )
+        assert [value for value, _ in bars] == [getattr(entry, part) for entry in expected]
+        longest = max(bars, key=lambda bar: abs(bar[0]))
+        assert longest[1] == max(width for _, width in bars)
+    first_times = page.locator("#recent tbody td:first-child").all_inner_texts()
+    assert first_times[0] == str(predictor.clock)
+    assert page.locator("#recent tbody tr").count() == len(predictor.recent("node 4", 12))
+    assert page.locator("#drift polyline").get_attribute("points").count(",") >= 1
+    assert page.faults == []
+    assert all(url.startswith((site.url, "data:")) for url in page.fetched)
+
+
+@pytest.mark.slow
+def test_a_row_opens_to_its_reasons(site, page):
+    page.goto(site.url)
+    page.wait_for_selector("#status.ok", timeout=15_000)
+    look_up(page, "node 4")
+    page.click("#ranking li:first-child .row")
+    page.wait_for_selector("#ranking .why dl", timeout=15_000)
+    assert "Distance" in page.locator(".why").inner_text()
+    page.click("#ranking li:first-child .row")
+    assert page.locator(".why").count() == 0
+
+
+@pytest.mark.slow
+def test_figures_follow_the_stream(site, page):
+    page.goto(site.url)
+    page.wait_for_selector("#status.ok", timeout=15_000)
+    before = int(page.locator("#events").inner_text().replace(",", ""))
+    site.observe(some_events(40, start=site.service.predictor.clock + 1, seed=9))
+    playwright.expect(page.locator("#events")).to_have_text(f"{before + 40:,}", timeout=15_000)
+    assert float(page.locator("#rate").inner_text()) > 0
+
+
+@pytest.mark.slow
+def test_an_error_is_shown_as_its_sentence(site, page):
+    page.goto(site.url)
+    page.wait_for_selector("#status.ok", timeout=15_000)
+    page.fill("#src", "node 4")
+    page.fill("#at", "1")
+    page.click("#go")
+    playwright.expect(page.locator("#error")).to_contain_text("before the clock", timeout=15_000)
+
+
+@pytest.mark.slow
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(site, page):
+    page.set_viewport_size({"width": 375, "height": 740})
+    page.goto(site.url)
+    page.wait_for_selector("#status.ok", timeout=15_000)
+    look_up(page, "node 4")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    small = page.evaluate(
+        "[...document.querySelectorAll('body *')].filter(e => e.childElementCount === 0 && e.textContent.trim()"
+        " && !e.closest('script, style, title, svg') && parseFloat(getComputedStyle(e).fontSize) < 12).length"
+    )
+    assert small == 0
+
+
+@pytest.mark.slow
+def test_with_a_token_the_page_asks_for_it(run, page):
+    site = Site(run, token="secret")
+    try:
+        page.goto(site.url)
+        page.wait_for_selector("#token", state="visible", timeout=15_000)
+        page.fill("#token", "secret")
+        page.fill("#src", "node 4")
+        page.click("#go")
+        page.wait_for_selector("#ranking li", timeout=15_000)
+        page.wait_for_selector("#status.ok", timeout=15_000)
+    finally:
+        site.close()
+
+
+@pytest.mark.slow
+def test_names_are_shown_as_text_never_as_markup(site, page):
+    name = "<img src=x onerror=document.title='owned'>"
+    site.observe([{**some_events(1, start=site.service.predictor.clock + 1)[0], "src": "node 4", "dst": name}])
+    page.goto(site.url)
+    page.wait_for_selector("#status.ok", timeout=15_000)
+    look_up(page, "node 4")
+    assert name in page.locator("#recent").inner_text()
+    time.sleep(0.2)
+    assert page.title() != "owned"
+
+
+def test_the_page_names_no_other_place():
+    text = page_html()
+    assert "http://www.w3.org/2000/svg" in text  # a name, not an address that is fetched
+    assert text.count("http://") + text.count("https://") == 1
+    assert len(text) < 40_000

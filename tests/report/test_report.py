@@ -1,0 +1,229 @@
+"""The report: everything is in the one file, it says what the run says, and a browser has nothing to complain of."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tsnn.cli.report import report as report_command
+from tsnn.config import Config
+from tsnn.data.catalog import default_split, load
+from tsnn.data.split import Split
+from tsnn.errors import InputError
+from tsnn.evaluation.metrics import average_precision
+from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.stream import evaluate_stream
+from tsnn.report.figures import calibration, shares
+from tsnn.report.page import write_comparison, write_report
+from tsnn.report.replay import OTHERS, Trace, replay
+from tsnn.report.slices import slices
+from tsnn.training.run import Run
+from tsnn.training.train import train
+from tsnn.types import Visibility
+
+DATA = "synthetic:roles:events=600,nodes=40"
+TINY = {"train.epochs": 2, "model.stalk_dim": 8, "model.hidden_dim": 8}
+BROWSER = "chromium"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+SECTIONS = ("Figures", "Protocol card", "Learning", "What the score is made of", "Results by slice", "Calibration")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Run:
+    folder = tmp_path_factory.mktemp("report") / "first"
+    return train(DATA, folder, Config.build(overrides=TINY))
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    return default_split(load(DATA))
+
+
+@pytest.fixture(scope="module")
+def trace(run, split) -> Trace:
+    return replay(run.model, split, Visibility.parse("strict"))
+
+
+@pytest.fixture(scope="module")
+def written(run, split) -> str:
+    return write_report(run, split).read_text()
+
+
+# The replay
+
+
+def test_the_replay_gives_the_scores_of_the_evaluation(run, split, trace):
+    """Same rows, same negative for AP: the parts add up to the figure that the run holds."""
+    assert list(trace.rows) == list(range(split.val_end, 600))
+    ap = 100 * average_precision(trace.positive.sum(1), trace.negative.sum(1))
+    held = evaluate_stream(
+        ModelScorer(run.model, split.stream), split, Visibility.parse("strict"), negatives=OTHERS, sets=("test",)
+    )
+    assert ap != 100.0
+    # The draws of `val` and `test` come from generators of their own, so only those of `test` are asked for here.
+    assert held.metrics["test"]["ap_pooled"] == pytest.approx(ap, abs=1e-6)
+    assert held.metrics["test"]["mrr"] == pytest.approx((1 / trace.rank).mean(), abs=1e-6)
+
+
+def test_energy_and_drift_follow_every_replayed_row(trace, split):
+    assert len(trace.energy) == len(trace.smooth) == int(Visibility.parse("strict").cuts(split.stream.t)[-1])
+    assert trace.smooth.max() > 0
+    assert trace.eigenvalues.min() >= -1e-9
+    assert trace.eigenvalues.max() <= 2 + 1e-9
+
+
+def test_slices_of_a_group_are_disjoint_and_hold_every_event(trace):
+    found = slices(trace, 1.0)
+    for group in {s.group for s in found}:
+        assert sum(s.events for s in found if s.group == group) >= 0.8 * len(trace.rows)
+    kinds = {s.name: s.events for s in found if s.group == "kind of event"}
+    assert kinds["repeat"] == int((trace.fact("pair_count") > 0).sum())
+
+
+def test_shares_add_up(trace):
+    assert sum(shares(trace).values()) == pytest.approx(1)
+
+
+def test_calibration_of_a_sure_and_right_model_is_perfect(trace):
+    surely = np.tile([20.0, 0.0, 0.0], (100, 1))
+    perfect = replace(trace, positive=surely, negative=0 * surely)
+    assert calibration(perfect)[2] < 1e-6
+    wrong = replace(perfect, positive=perfect.negative, negative=perfect.positive)
+    assert calibration(wrong)[2] == pytest.approx(1)
+
+
+# The page
+
+
+class _Resources(HTMLParser):
+    """Everything that a browser would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.found += [value for name, value in attrs if name in ("src", "href", "data", "action") and value]
+
+
+def test_nothing_is_fetched(written):
+    parser = _Resources()
+    parser.feed(written)
+    assert [link for link in parser.found if not link.startswith(("data:,", "#"))] == []
+    assert not {"script", "iframe", "img"} & set(parser.tags)
+    assert re.findall(r"url\((?!#)", written) == []
+    assert "@import" not in written
+
+
+def test_every_section_and_its_drawings_are_there(written):
+    for title in SECTIONS:
+        assert f"<h2>{title}</h2>" in written
+    assert written.count('<svg role="img"') >= 12
+    assert written.count("</svg>") == written.count("<svg ")
+
+
+def test_the_page_shows_the_figures_and_the_card(run, written):
+    test = run.metrics["metrics"]["test"]
+    assert f"{test['ap']:.2f}" in written
+    assert run.metrics["card"]["data"]["fingerprint"] in written
+    assert "strict: a score sees every event with an earlier time" in written
+    for baseline in run.metrics["baselines"]:
+        assert baseline["scorer"] in written
+
+
+def test_names_are_escaped(run, split, tmp_path):
+    folder = tmp_path / "<b>&run"
+    shutil.copytree(run.folder, folder)
+    text = write_report(Run.load(folder), split, tmp_path / "out.html").read_text()
+    assert "<b>&run" not in text
+    assert "&lt;b&gt;&amp;run" in text
+
+
+def test_the_statements_are_shown_once_checked(run, split, tmp_path):
+    folder = tmp_path / "checked"
+    shutil.copytree(run.folder, folder)
+    assert "Not checked yet" in write_report(Run.load(folder), split).read_text()
+    line = {"label": "lem:low_rank", "claim": "low", "slack": -1.0, "tolerance": 1e-9, "where": "node", "row": 7}
+    line |= {"passed": False, "failed": 1, "events": 2}
+    facts = {"events": 2, "largest_active_set": 9, "smallest_reflector": 0.5}
+    (folder / "verify.json").write_text(json.dumps({"passed": False, "facts": facts, "statements": [line]}))
+    text = write_report(Run.load(folder), split).read_text()
+    assert "Not all hold" in text
+    assert "fails on 1 of 2" in text
+
+
+def test_without_data_the_rest_is_still_written(run, tmp_path):
+    text = write_report(run, None, tmp_path / "bare.html").read_text()
+    assert "<h2>Learning</h2>" in text
+    assert "<h2>Results by slice</h2>" not in text
+    assert "--data" in text
+
+
+def test_several_runs_side_by_side(run, split, tmp_path):
+    other = train(DATA, tmp_path / "second", Config.build(overrides=TINY | {"model.residual": False}), compare=False)
+    text = write_comparison([(run, split), (other, split)], tmp_path / "both.html").read_text()
+    assert "first (tsnn)" in text
+    assert "second (tsnn)" in text
+    assert text.count("<figcaption>second</figcaption>") >= 4, "a drawing of one run says of which"
+    assert "<td>model.residual</td>" in text
+    assert "<td>model.stalk_dim</td>" not in text, "only what differs"
+
+
+def test_runs_of_one_name_are_told_apart(run, split, tmp_path):
+    text = write_comparison([(run, None), (run, None)], tmp_path / "twice.html").read_text()
+    assert "first 1 (tsnn)" in text
+    assert "first 2 (tsnn)" in text
+
+
+# The command
+
+
+def invoke(*arguments: str):
+    app = typer.Typer()
+    app.command()(report_command)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_the_command_writes_into_the_run_folder(run):
+    (run.folder / "report.html").unlink(missing_ok=True)
+    assert invoke(str(run.folder)).exit_code == 0
+    assert (run.folder / "report.html").stat().st_size > 50_000
+
+
+def test_several_runs_need_a_file(run):
+    error = invoke(str(run.folder), str(run.folder)).exception
+    assert isinstance(error, InputError)
+    assert "--out" in str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which(BROWSER) is None, reason=f"needs {BROWSER}, absent here")
+def test_a_browser_shows_it_without_a_request_or_an_error(run, split, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api")
+    path: Path = write_report(run, split, tmp_path / "report.html")
+    requests, errors = [], []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=shutil.which(BROWSER), args=FLAGS)
+        for width in (390, 1120):
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            page.on("request", lambda request: requests.append(request.url))
+            page.on("console", lambda message: errors.append(message.text))
+            page.on("pageerror", lambda error: errors.append(str(error)))
+            page.goto(path.resolve().as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
+            assert page.locator("figure svg").count() >= 12
+        browser.close()
+    assert set(requests) == {path.resolve().as_uri()}
+    assert errors == []
