@@ -1,7 +1,8 @@
 # setup   the environment in .venv, from requirements.lock        demo    the main job on an embedded stream
 # test    linters and every test: what .ci/run calls              check   linters and the fast tests
+# docs    the documentation, in site/, warnings as errors
 # clean   removes caches and .venv; never touches runs/
-.PHONY: setup demo test check lint clean
+.PHONY: setup demo test check lint docs clean
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -41,6 +42,9 @@ test: lint
 check: lint
 	@echo "check: the tests not marked slow"
 	@$(PYTEST) -n 2 -m "not slow"
+
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info

@@ -107,6 +107,7 @@ class TrainConfig(_Section):
     dtype: Literal["float32", "float64"] = "float32"
     engine: Literal["auto", "reference", "fused"] = "auto"
     device: Literal["cpu", "cuda"] = "cpu"
+    tensorboard: bool = False  # beside the journal
     loss: LossConfig = LossConfig()
 
     @field_validator("visibility")

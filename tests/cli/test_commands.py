@@ -36,7 +36,7 @@ def run_folder(tmp_path_factory) -> Path:
 def test_train_leaves_a_whole_run_folder(run_folder):
     names = {path.name for path in run_folder.iterdir()}
     expected = {"config.toml", "weights.safetensors", "state.safetensors", "ids.parquet", "metrics.json"}
-    assert names == expected | {"journal.jsonl"}
+    assert names == expected | {"journal.jsonl", "report.html"}
     run = Run.load(run_folder)
     assert run.config.model.stalk_dim == 8
     assert [b["scorer"] for b in run.metrics["baselines"]][-1] == "features"

@@ -18,6 +18,7 @@ from tsnn.training.trainer import build_model
 EVENTS, KNOWN = 160, 70  # rows, and rows the run has seen before it goes live
 SWITCHES: dict[str, dict[str, object]] = {
     "plain": {},
+    "walks": {"features__walks": True},
     "float32": {"train__dtype": "float32"},
     "attention": {"model__attention": True, "features__transported_difference": True},
     "window": {"model__edgebank_window": 5.0, "features__encoded_gaps": True},

@@ -63,7 +63,7 @@ def fingerprint(predictor: Predictor) -> str:
 @pytest.fixture
 def plain(tmp_path: Path) -> tuple[Predictor, EventStream]:
     stream = live_stream()
-    save_prefix(tmp_path / "run", stream)
+    save_prefix(tmp_path / "run", stream, features__walks=True)
     return Predictor.load(tmp_path / "run"), stream
 
 
@@ -255,6 +255,15 @@ def test_candidates_may_be_anybody(plain):
     assert predictor.recommend(0, t, 3, candidates=[]) == []
 
 
+def test_a_crowd_is_scored_as_each_alone(plain):
+    """More candidates than fit in a block of facts or of the head, known and unknown."""
+    predictor, _ = plain
+    t, names = predictor.clock + 1.0, [*range(9000), "n1", "n3"]
+    crowd = predictor.score(0, names, t)
+    for i in (0, 2, 2047, 2048, 8191, 8192, 8999, 9000, 9001):
+        assert crowd[i] == pytest.approx(predictor.score(0, names[i], t), rel=1e-9), names[i]
+
+
 def test_only_types_that_have_been_destinations_are_recommended(tmp_path):
     stream = live_stream(types=True)
     odd = stream.take(stream.dst % 2 == 1)
@@ -436,12 +445,8 @@ def test_a_run_of_one_timestamp(tmp_path):
     predictor = Predictor.load(tmp_path)
     names = stream.ids.external
     assert predictor.num_events == EVENTS
-    assert set(predictor.explain(0, "n1", 7.0).facts.values()) <= {0.0, -1.0} | set(_walk_noise(predictor))
+    assert set(predictor.explain(0, "n1", 7.0).facts.values()) <= {0.0, -1.0}
     expected = strict_scores(model, stream, candidates_of(stream))
     got = predictor.score(names[stream.src[5]], [names[c] for c in candidates_of(stream)[5]], 7.0)
     np.testing.assert_allclose(got, expected[5], rtol=1e-5, atol=1e-5)
     assert predictor.explain(0, "n1", 8.0).facts["src_count"] > 0
-
-
-def _walk_noise(predictor: Predictor) -> list[float]:
-    return [value for name, value in predictor.explain(0, "n1", 7.0).facts.items() if name.startswith("walk")]

@@ -9,7 +9,8 @@ import typer
 
 from tsnn.cli.display import console, print_figures, print_json, training_bar
 from tsnn.config import Config, parse_override
-from tsnn.data.catalog import load
+from tsnn.data.catalog import default_split, load
+from tsnn.report.page import write_report
 from tsnn.training.train import train as train_run
 
 
@@ -38,6 +39,7 @@ def train(
     with training_bar(json) as progress:
         report = None if json else lambda text: console.print(text, style="dim")
         run = train_run(stream, out, settings, compare=compare, progress=progress, report=report)
+    write_report(run, default_split(stream))
     if json:
         print_json(run.metrics)
     else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from tsnn.training.run import CONFIG, IDS, STATE, WEIGHTS
 HOME = "online"
 GROUP_EVENTS = 4000  # events that one transaction takes at most, unless a single request has more
 SLICE_EVENTS = 500  # events applied before askers get their turn
+GATHER_SECONDS = 0.002  # for the others of a crowd to arrive, where the last group was one: less than their own commit
 Answer = TypeVar("Answer")
 Say = Callable[[str], None]
 
@@ -135,12 +137,14 @@ class LiveService:
         return self._queue.qsize()
 
     def _write_forever(self) -> None:
+        crowd = False
         while not self._ended:
-            group = self._gather()
+            group = self._gather(wait=crowd)
+            crowd = len(group) > 1
             self._write(sorted(group, key=lambda request: request.events[0].t))
 
-    def _gather(self) -> list[_Request]:
-        """Wait for a request and take all that wait behind it."""
+    def _gather(self, wait: bool) -> list[_Request]:
+        """Wait for a request and take all that wait behind it, those included that are about to if told to wait."""
         group: list[_Request] = []
         events = 0
         while events < GROUP_EVENTS:
@@ -151,6 +155,8 @@ class LiveService:
             if request is None:
                 self._ended = True
                 break
+            if wait and not group:
+                time.sleep(GATHER_SECONDS)
             group.append(request)
             events += len(request.events)
         return group

@@ -705,15 +705,15 @@ def probe(tab: Tables, scr: Scratch, opt: Options, u: Int, t: float, rel: Int, c
 
 @njit(cache=True, nogil=True)
 def mark_near(tab: Tables, scr: Scratch, opt: Options, u: Int, cand: I64, near: Bool) -> None:
-    """Mark the candidates with a neighbor that is one of the source's or, two hops out, one of theirs."""
+    """Mark every candidate that may share a neighbor with the source, straight or over two hops."""
     stamp = _mark_source(tab, scr, opt, u)[0]
     # Out of the loop: each read of a tuple's array costs two counted references.
     ring_id, ring_len, mark, hop = tab.ring_id, tab.ring_len, scr.mark, scr.hop
     size = ring_id.shape[1]
     for j in range(len(cand)):
         c = cand[j]
-        for back in range(min(ring_len[c], min(opt.cn_neighbors, size))):
-            x = ring_id[c, (ring_len[c] - 1 - back) % size]
+        for at in range(min(ring_len[c], size)):  # in any order, and all of them: a mark too many does no harm
+            x = ring_id[c, at]
             if mark[x] == stamp or hop[x] == stamp:
                 near[j] = True
                 break

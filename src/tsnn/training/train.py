@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from tsnn.evaluation.evaluate import compared_baselines, evaluate, validation_me
 from tsnn.evaluation.model import ModelScorer
 from tsnn.model.tsnn import TSNN
 from tsnn.training.run import METRICS, Run, save_run, write_config
+from tsnn.training.tensorboard import FOLDER as BOARD
+from tsnn.training.tensorboard import TensorBoard
 from tsnn.training.trainer import Progress, Trainer
 from tsnn.types import Visibility
 
@@ -51,8 +54,12 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     write_config(folder, config)
     validate = validation_metric(split, visibility)
-    trainer = Trainer(config, split, lambda model: validate(ModelScorer(model, split.stream)), folder, progress)
-    trained = trainer.run()
+    with ExitStack() as open_files:
+        board = open_files.enter_context(TensorBoard(folder / BOARD)) if config.train.tensorboard else None
+        trainer = Trainer(
+            config, split, lambda model: validate(ModelScorer(model, split.stream)), folder, progress, board
+        )
+        trained = trainer.run()
     say("evaluating")
     metrics = _figures(trained.model, split, visibility, compare, say)
     best = {"best_epoch": trained.best_epoch, "validation": trained.best_metric}

@@ -34,6 +34,7 @@ from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 from tsnn.training.checkpoint import Position, load_checkpoint, restore_optimizer, save_checkpoint
 from tsnn.training.journal import Journal
 from tsnn.training.optim import make_optimizer, set_rate
+from tsnn.training.tensorboard import TensorBoard
 from tsnn.training.warmup import warm_up
 from tsnn.types import Visibility
 
@@ -102,6 +103,7 @@ class Trainer:
         validate: Validate,
         folder: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
+        board: TensorBoard | None = None,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         self.config, self.split, self.stream = config, split, split.stream
@@ -115,6 +117,7 @@ class Trainer:
         self._cuts = cuts[: split.train_end]
         self._pool = NegativePool.build(self.stream, split.train_end)
         self._path = None if folder is None else folder / "checkpoint.safetensors"
+        self._board = board
         self._journal = Journal(None if folder is None else folder / "journal.jsonl")
         self._best: dict[str, Tensor] = {}
         self.position = Position(config.to_toml(), self.stream.fingerprint())
@@ -241,11 +244,11 @@ class Trainer:
         values = torch.stack(list(losses)).detach().tolist()
         position.sums = tuple(a + b for a, b in zip(position.sums or (0.0,) * len(values), values, strict=True))
         position.terms += 1
-        if self._progress is not None:
-            mean = position.sums[0] / position.terms
-            self._progress(
-                Progress(position.epoch, train.epochs, position.row, self.split.train_end, mean, position.best_metric)
-            )
+        mean = position.sums[0] / position.terms
+        at = Progress(position.epoch, train.epochs, position.row, self.split.train_end, mean, position.best_metric)
+        for show in (self._progress, self._board.progress if self._board else None):
+            if show is not None:
+                show(at)
 
     def apply_gradients(self) -> None:
         """Clip, then step."""
@@ -258,7 +261,10 @@ class Trainer:
         metric = self._keep_if_best()
         means = [total / max(position.terms, 1) for total in position.sums]
         losses = dict(zip(Losses._fields, means, strict=False))
-        self._journal.write(epoch=position.epoch, step=position.step, losses=losses, validation=metric)
+        entry = {"epoch": position.epoch, "step": position.step, "losses": losses, "validation": metric}
+        self._journal.write(**entry)
+        if self._board is not None:
+            self._board.entry(**entry)
         position.epoch += 1
         position.row = 0
         self._save()
