@@ -11,7 +11,7 @@ from tests.online.crash import crash
 @pytest.mark.xfail(
     raises=AssertionError,
     strict=False,
-    reason="open: the state after a restart was seen to differ in its last bits from an uninterrupted replay (docs/limits.md)",
+    reason="open: after a restart the state was seen to differ from an uninterrupted replay (docs/limits.md)",
 )
 def test_nothing_acknowledged_is_lost_in_a_kill(tmp_path):
     outcome = crash(tmp_path, kills=4)
