@@ -67,6 +67,9 @@ class FeatureConfig(_Section):
     two_hop: bool = True  # the capped 2-hop expansion
     successor: bool = True
     edgebank_recency: bool = True
+    activity: bool = True  # how often and how lately either side was seen, and in which role
+    activity_decay: Annotated[float, Field(gt=0)] = 1e4  # in mean gaps
+    strength: bool = True  # lengths of messages: of a weight, its size
     walks: bool = True  # decayed walks of up to two steps from both sides, where they meet
     walk_dim: Positive = 64
     walk_decay: Annotated[float, Field(gt=0)] = 1e5  # in mean gaps

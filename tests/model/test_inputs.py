@@ -27,7 +27,7 @@ def test_encoding_by_hand():
     torch.testing.assert_close(code[1], torch.tensor([0.0, 1.0, 0.0, 1.0], dtype=torch.float64))
 
 
-BLOCKS = ("pairs", "common_neighbors", "two_hop", "successor", "edgebank_recency", "walks")
+BLOCKS = ("pairs", "common_neighbors", "two_hop", "successor", "edgebank_recency", "activity", "strength", "walks")
 
 
 @pytest.mark.parametrize("off", [None, *BLOCKS])
@@ -38,7 +38,8 @@ def test_every_feature_has_a_name(off):
     matrix = feature_matrix(facts, config, gaps="log", mean_gap=2.0)
     assert matrix.shape == (3, len(feature_names(config)))
     assert len(feature_names(FeatureConfig())) - len(feature_names(config)) == {
-        None: 0, "pairs": 4, "common_neighbors": 4, "two_hop": 2, "successor": 6, "edgebank_recency": 3, "walks": 20
+        None: 0, "pairs": 4, "common_neighbors": 4, "two_hop": 2, "successor": 6, "edgebank_recency": 3, "activity": 9,
+        "strength": 3, "walks": 20,
     }[off]  # fmt: skip
 
 

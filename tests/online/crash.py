@@ -52,7 +52,7 @@ class Client:
         events = []
         for _ in range(size):
             number = len(self.sent)
-            a, b = self.rng.randrange(60), self.rng.randrange(60)
+            a, b = (self.rng.randrange(20 + number // 10) for _ in range(2))  # somebody new all the time
             event = {
                 "src": a if a % 2 else f"node {a}",
                 "dst": b if b % 2 else f"node {b}",

@@ -363,6 +363,19 @@ def test_a_restart_reaches_the_same_state_bit_for_bit(serve, run):
     assert fingerprint(replay_one_by_one(run, events)) == state
 
 
+@pytest.mark.parametrize("size", [1, 2, 5, 24])
+def test_neither_batches_nor_questions_show_in_the_state(serve, run, size):
+    """Newcomers of the last timestamp are where the two moments of the state differ most."""
+    events = [{**event, "dst": f"newcomer {i}", "t": CLOCK + 1 + i // 8} for i, event in enumerate(some_events(24))]
+    client = serve()
+    for start in range(0, 24, size):
+        assert client.post("/events", json=events[start : start + size]).is_success
+        question = {"src": f"stranger {start}", "dst": [1, "newcomer 3"], "edge_type": 0}
+        for t in (client.service.predictor.clock, client.service.predictor.clock + 1):
+            assert client.post("/score", json={**question, "t": t}).is_success
+    assert fingerprint(client.service.predictor) == fingerprint(replay_one_by_one(run, logged(client.service)))
+
+
 def test_snapshots_are_taken_while_events_come_in(serve, run):
     client = serve(snapshot_every=20)
     for start in range(0, 90, 10):

@@ -70,6 +70,9 @@ class FeatureSwitches:
     two_hop: bool = True
     successor: bool = True
     edgebank_recency: bool = True
+    activity: bool = True
+    activity_decay: float = 1e4
+    strength: bool = True
     walks: bool = True
     walk_dim: int = 64
     walk_decay: float = 1e5
@@ -169,7 +172,7 @@ def psi_dim(config: NaiveConfig, num_relations: int, num_types: int) -> int:
     """Width of the score features (eq:score_features)."""
     m, f = config.model, config.features
     data = 4 + 4 * f.pairs + 3 * f.edgebank_recency + 4 * f.common_neighbors + 2 * f.two_hop + 6 * f.successor
-    data += 20 * f.walks
+    data += 9 * f.activity + 3 * f.strength + 20 * f.walks
     embedded = m.relation_dim * (num_relations > 0) + 2 * m.type_dim * (num_types > 0)
     return 5 + data + embedded + 2 * m.time_dim * f.encoded_gaps + m.stalk_dim * f.transported_difference
 
@@ -269,6 +272,13 @@ class Entry(NamedTuple):
     r: int
 
 
+class Past(NamedTuple):
+    """One event of a node: when, and the length of its message."""
+
+    t: float
+    length: float
+
+
 @dataclass
 class State:
     """Everything that rows 0 .. rows-1 have left behind."""
@@ -280,10 +290,13 @@ class State:
     rows: int = 0
     last: dict[int, float] = field(default_factory=dict)  # last time in any role
     last_in: dict[int, int] = field(default_factory=dict)  # last row as a destination
+    past_out: dict[int, list[Past]] = field(default_factory=dict)  # all events as source
+    past_in: dict[int, list[Past]] = field(default_factory=dict)  # and as destination
     count: Counter[int] = field(default_factory=Counter)  # events in any role
     count_in: Counter[int] = field(default_factory=Counter)
     buffers: dict[int, list[Entry]] = field(default_factory=dict)  # oldest first
     pair_times: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+    pair_length: dict[tuple[int, int], float] = field(default_factory=dict)  # of the last message
     destinations: dict[int, list[int]] = field(default_factory=dict)  # of each source, oldest first
     succ: Counter[tuple[int, int]] = field(default_factory=Counter)
     succ_total: Counter[int] = field(default_factory=Counter)
@@ -319,7 +332,7 @@ class State:
     def remember(self, node: int, entry: Entry) -> None:
         self.buffers[node] = [*self.buffers.get(node, []), entry][-self.buffer_size :]
 
-    def observe(self, u: int, v: int, t: float, r: int) -> None:
+    def observe(self, u: int, v: int, t: float, r: int, length: float) -> None:
         """Step 6 of `alg:tsnn`, all of it that holds no tensors."""
         self.remember(u, Entry(v, t, r))
         if u != v:  # a self-loop is one entry (D-08)
@@ -329,8 +342,11 @@ class State:
             self.last[node] = t
             self.count[node] += 1
         self.last_in[v] = self.rows
+        self.past_out.setdefault(u, []).append(Past(t, length))
+        self.past_in.setdefault(v, []).append(Past(t, length))
         self.count_in[v] += 1
         self.pair_times.setdefault((u, v), []).append(t)
+        self.pair_length[u, v] = length
         self._observe_successor(u, v)
         self.bank.observe((u, v, r), t)
         self.rows += 1
@@ -369,20 +385,38 @@ def facts_of(config: NaiveConfig, state: State, query: Query, r: int, c: int, ga
         "src_count": state.count[u],
         "dst_count": state.count[c],
         "dst_in_count": state.count_in[c],
+        "dst_in_gap": t - state.past_in[c][-1].t if c in state.past_in else NEVER,
         "pair_count": len(pair),
         "pair_gap": t - pair[-1] if pair else NEVER,
+        "pair_strength": state.pair_length.get((u, c), 0.0),
         "reverse_count": len(state.pair_times.get((c, u), [])),
         "bank_count": state.bank.count((u, c, r), t),
         "bank_gap": state.bank.gap((u, c, r), t),
     }
     facts |= common_neighbor_facts(config, state, u, c, t, gap)
     facts |= two_hop_facts(config, state, u, c)
+    facts |= activity_facts(config, state, u, c, t, gap)
     facts |= successor_facts(state, u, c) | walk_facts(state, u, c, t)
     return {name: float(value) for name, value in facts.items()}
 
 
 def since(times: dict[int, float], node: int, t: float) -> float:
     return t - times[node] if node in times else NEVER
+
+
+def activity_facts(config: NaiveConfig, state: State, u: int, c: int, t: float, gap: float) -> dict[str, float]:
+    """Events of either side in either role, each fading with its age."""
+    scale = config.features.activity_decay * gap
+    facts = {}
+    for side, node in (("src", u), ("dst", c)):
+        counts, lengths = [], 0.0
+        for past in (state.past_out.get(node, []), state.past_in.get(node, [])):
+            weights = [math.exp(-(t - event.t) / scale) for event in past]
+            counts.append(sum(weights))
+            lengths += sum(weight * event.length for weight, event in zip(weights, past, strict=True))
+        facts |= {f"{side}_out_recent": counts[0], f"{side}_in_recent": counts[1]}
+        facts[f"{side}_strength"] = lengths / sum(counts) if sum(counts) else 0.0
+    return facts
 
 
 def common_neighbor_facts(config: NaiveConfig, state: State, u: int, c: int, t: float, gap: float) -> dict[str, float]:
@@ -466,6 +500,15 @@ def features(facts: dict[str, float], config: NaiveConfig, gap: float) -> list[f
         out += [logc("two_hop_count"), facts["two_hop_share"]]
     if f.successor:
         out += [logc(f"succ_count_{j}") for j in (1, 2, 3)] + [facts[f"succ_share_{j}"] for j in (1, 2, 3)]
+    if f.activity:
+        out += [logc("src_count"), logc("dst_count"), logc("dst_in_count"), lg("dst_in_gap"), never("dst_in_gap")]
+        for side in ("src", "dst"):
+            out.append(math.log1p(facts[f"{side}_out_recent"] + facts[f"{side}_in_recent"]))
+        for side in ("src", "dst"):
+            whole = facts[f"{side}_out_recent"] + facts[f"{side}_in_recent"]
+            out.append(facts[f"{side}_in_recent"] / whole if whole else 0.5)
+    if f.strength:
+        out += [logc("src_strength"), logc("dst_strength"), logc("pair_strength")]
     if f.walks:
         out += walk_features(facts)
     return out
@@ -589,7 +632,8 @@ class Model:
         for w in partner:
             state.h[w], state.F[w] = h[w], F[w]
         self.diffuse(state, u, v)
-        state.observe(u, v, t, r)
+        length = 0.0 if self.events.msg is None else float(self.events.msg[i].norm())
+        state.observe(u, v, t, r, length)
         return sum((x**2).sum() for x in delta.values()), self.energy(state, u, v)
 
     def context(self, i: int, r: int, gap: float) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -31,10 +33,10 @@ def cluster():
 
 
 def slow_task(task: tuple[str, int]) -> tuple[int, str]:
-    """Leaves a mark when it begins and when it ends; returns the node it ran on."""
+    """Leaves a mark when it begins (where, and as which process) and when it ends; returns the node it ran on."""
     folder, number = task
     node = ray.get_runtime_context().get_node_id()
-    _mark(folder, f"{number} begins on {node}")
+    _mark(folder, f"{number} begins on {node} as {os.getpid()}")
     time.sleep(5)  # long enough to be killed in the middle on a busy machine
     _mark(folder, f"{number} ends")
     return number, node
@@ -51,8 +53,10 @@ def test_a_node_that_dies_takes_no_result_with_it(cluster, tmp_path):
     got, killed = [], False
     for number, _ in run_tasks(slow_task, tasks, ray=cluster.address):
         got.append(number)
-        if not killed and _runs_on(tmp_path, second.node_id):
+        process = None if killed else _running_on(tmp_path, second.node_id)
+        if process is not None:
             cluster.remove_node(second, allow_graceful=False)
+            os.kill(process, signal.SIGKILL)  # a machine that dies takes its workers along; Ray's kill alone may not
             killed = True
     log = (tmp_path / "log").read_text().splitlines()
     ends = [line for line in log if line.endswith("ends")]
@@ -62,10 +66,12 @@ def test_a_node_that_dies_takes_no_result_with_it(cluster, tmp_path):
     assert len(log) - len(ends) == TASKS + 1, "the task that was lost, and it alone, began twice"
 
 
-def _runs_on(folder: Path, node: str) -> bool:
-    log = (folder / "log").read_text().splitlines()
-    ended = {line.split()[0] for line in log if line.endswith("ends")}
-    return any(line.endswith(node) and line.split()[0] not in ended for line in log)
+def _running_on(folder: Path, node: str) -> int | None:
+    """The process that runs a task on the node, if one does."""
+    log = [line.split() for line in (folder / "log").read_text().splitlines()]
+    ended = {words[0] for words in log if words[1] == "ends"}
+    running = [int(words[-1]) for words in log if words[1] == "begins" and words[3] == node and words[0] not in ended]
+    return running[0] if running else None
 
 
 def test_a_cluster_gives_the_figures_of_one_machine(cluster, tmp_path):

@@ -25,8 +25,10 @@ from tsnn.plan.chunk import ChunkPlan
 from tsnn.plan.planner import PlanSpec, mean_gap
 from tsnn.types import F64, I64, Visibility
 
-FLOOR = FeatureConfig(two_hop=False, successor=False, edgebank_recency=False, walks=False)
-WITH_SUCCESSOR = FeatureConfig(two_hop=False, edgebank_recency=False, walks=False)
+FLOOR = FeatureConfig(
+    two_hop=False, successor=False, edgebank_recency=False, activity=False, strength=False, walks=False
+)
+WITH_SUCCESSOR = FeatureConfig(two_hop=False, edgebank_recency=False, activity=False, strength=False, walks=False)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,11 @@ def feature_names(config: FeatureConfig) -> list[str]:
         names += ["log two_hop_count", "two_hop_share"]
     if config.successor:
         names += [f"log succ_count_{j}" for j in (1, 2, 3)] + [f"succ_share_{j}" for j in (1, 2, 3)]
+    if config.activity:
+        names += ["log src_count", "log dst_count", "log dst_in_count", "lg dst_in_gap", "never dst_in"]
+        names += ["log src_recent", "log dst_recent", "src_in_share", "dst_in_share"]
+    if config.strength:
+        names += ["log src_strength", "log dst_strength", "log pair_strength"]
     if config.walks:
         names += [f"log {name}" for name in (*_MEETINGS, *_SELVES)] + [f"cos {name}" for name in _MEETINGS]
     return names
@@ -63,10 +68,25 @@ def feature_matrix(facts: F64, config: FeatureConfig, *, gaps: str, mean_gap: fl
         columns += [log("two_hop_count"), raw("two_hop_share")]
     if config.successor:
         columns += [log(f"succ_count_{j}") for j in (1, 2, 3)] + [raw(f"succ_share_{j}") for j in (1, 2, 3)]
+    if config.activity:
+        columns += [log("src_count"), log("dst_count"), log("dst_in_count"), lg("dst_in_gap"), never("dst_in_gap")]
+        src_out, src_in = raw("src_out_recent"), raw("src_in_recent")
+        dst_out, dst_in = raw("dst_out_recent"), raw("dst_in_recent")
+        columns += [np.log1p(src_out + src_in), np.log1p(dst_out + dst_in)]
+        columns += [_share(src_in, src_out), _share(dst_in, dst_out)]
+    if config.strength:
+        columns += [log("src_strength"), log("dst_strength"), log("pair_strength")]
     if config.walks:
         columns += [np.log1p(np.maximum(raw(name), 0.0)) for name in (*_MEETINGS, *_SELVES)]
         columns += [_cosine(raw, name) for name in _MEETINGS]
     return np.stack(columns, axis=1)
+
+
+def _share(part: F64, other: F64) -> F64:
+    """Of two counts, the part of the first; a half where there is nothing to tell."""
+    whole = part + other
+    share: F64 = np.divide(part, whole, out=np.full_like(whole, 0.5), where=whole > 0)
+    return share
 
 
 def _cosine(raw: Callable[[str], F64], name: str) -> F64:

@@ -70,6 +70,10 @@ class TSNN(nn.Module):
         if model.attention:
             self.attention = NeighborAttention(model, relation_dim)
         num_features = len(feature_names(config.features))
+        self.register_buffer("msg_shift", torch.zeros(shape.msg_dim))
+        self.register_buffer("msg_scale", torch.ones(shape.msg_dim))
+        self.msg_shift: Tensor
+        self.msg_scale: Tensor
         self.register_buffer("feature_shift", torch.zeros(num_features))
         self.register_buffer("feature_scale", torch.ones(num_features))
         self.feature_shift: Tensor
@@ -104,7 +108,8 @@ class TSNN(nn.Module):
         columns = [encode_gap(gaps, self.config.model.time_dim, self.time_scale)]
         rows = slice(plan.start, plan.stop)
         if stream.msg is not None:
-            columns.insert(0, self._tensor(stream.msg[rows]).unsqueeze(1).expand(-1, 2, -1))
+            msg = (self._tensor(stream.msg[rows]) - self.msg_shift) / self.msg_scale
+            columns.insert(0, msg.unsqueeze(1).expand(-1, 2, -1))
         if stream.edge_type is not None and self.shape.num_relations:
             relation = self.relation(self._index(stream.edge_type[rows]))
             columns.append(relation.unsqueeze(1).expand(-1, 2, -1))
@@ -160,9 +165,11 @@ class TSNN(nn.Module):
 
     def standardize(self, raw: Tensor) -> None:
         """Fit shift and scale of the data features to rows of raw ones, seen in training."""
-        spread, mean = torch.std_mean(raw, dim=0)
-        self.feature_shift.copy_(mean)
-        self.feature_scale.copy_(torch.where(spread > 0, spread, 1.0))
+        _fit(self.feature_shift, self.feature_scale, raw)
+
+    def standardize_messages(self, raw: Tensor) -> None:
+        """The same for messages: counts and amounts would drown everything else that an update reads (D-17)."""
+        _fit(self.msg_shift, self.msg_scale, raw)
 
     def decode(
         self, compared: Compared, plan: ScorePlan, stream: EventStream, data: Tensor | None = None
@@ -218,3 +225,9 @@ class TSNN(nn.Module):
 
     def _index(self, values: object) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+
+def _fit(shift: Tensor, scale: Tensor, raw: Tensor) -> None:
+    spread, mean = torch.std_mean(raw, dim=0)
+    shift.copy_(mean)
+    scale.copy_(torch.where(spread > 0, spread, 1.0))

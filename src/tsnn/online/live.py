@@ -176,6 +176,7 @@ class LiveState:
             self.store.grow(self.ids.keys)
             for counters in (self.settled, self.latest):
                 counters.make_room(0, len(self.ids))
+                counters.introduce(self.ids.keys)  # at both moments, however events are batched
             if self.node_type is not None:
                 roles = np.zeros(len(self.ids) - known, np.int64)
                 for role in (1, 0):

@@ -17,6 +17,8 @@ from tsnn.types import I64, U64
 _NODE_COLUMNS: dict[str, tuple[type[np.generic], float, tuple[int, ...]]] = {
     "last_t": (np.float64, -np.inf, ()),
     "last_in_row": (np.int64, -1, ()),
+    "last_in_t": (np.float64, -np.inf, ()),
+    "recent": (np.float64, 0, (3,)),
     "degree": (np.int64, 0, ()),
     "in_degree": (np.int64, 0, ()),
     "ring_len": (np.int64, 0, ()),
@@ -28,6 +30,7 @@ _TABLES: dict[str, dict[str, tuple[type[np.generic], float]]] = {
         "pair_key": (np.int64, EMPTY),
         "pair_count": (np.int64, 0),
         "pair_last": (np.float64, 0),
+        "pair_strength": (np.float64, 0),
     },
     "bank": {
         "bank_key": (np.int64, EMPTY),

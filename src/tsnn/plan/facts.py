@@ -11,8 +11,16 @@ FACTS = (
     "src_count",  # events of the source, in any role
     "dst_count",
     "dst_in_count",  # events with the candidate as destination
+    "dst_in_gap",  # since the candidate was last a destination
+    "src_out_recent",  # events of the source as source, each fading by exp(-gap / activity_decay)
+    "src_in_recent",  # the same as destination
+    "dst_out_recent",
+    "dst_in_recent",
+    "src_strength",  # mean length of the messages of the source's events, fading likewise; 0 where there are none
+    "dst_strength",
     "pair_count",  # events source -> candidate, any relation
     "pair_gap",
+    "pair_strength",  # length of the pair's last message
     "reverse_count",  # events candidate -> source
     "bank_count",  # alg:edgebank's count for (source, candidate, relation), inside the window where there is one
     "bank_gap",

@@ -31,6 +31,12 @@ DST_IN_AGE = COLUMN["dst_in_age"]
 SRC_COUNT = COLUMN["src_count"]
 DST_COUNT = COLUMN["dst_count"]
 DST_IN_COUNT = COLUMN["dst_in_count"]
+DST_IN_GAP = COLUMN["dst_in_gap"]
+SRC_RECENT = COLUMN["src_out_recent"]
+DST_RECENT = COLUMN["dst_out_recent"]
+SRC_STRENGTH = COLUMN["src_strength"]
+DST_STRENGTH = COLUMN["dst_strength"]
+PAIR_STRENGTH = COLUMN["pair_strength"]
 PAIR_COUNT = COLUMN["pair_count"]
 PAIR_GAP = COLUMN["pair_gap"]
 REVERSE_COUNT = COLUMN["reverse_count"]
@@ -55,6 +61,8 @@ class Tables(NamedTuple):
 
     last_t: F64  # (N,) time of the last event in any role; -inf before the first
     last_in_row: I64  # (N,) last row as destination; -1 before the first
+    last_in_t: F64
+    recent: F64  # (N, 3) as of last_t: fading counts of events as source and as destination, lengths of messages
     degree: I64  # (N,) events, in any role
     in_degree: I64  # (N,) events, as destination
     ring_id: I32  # (N, B) recent neighbors, written at position ring_len % B
@@ -66,6 +74,7 @@ class Tables(NamedTuple):
     pair_key: I64  # hash table (source << 32 | destination)
     pair_count: I64
     pair_last: F64
+    pair_strength: F64  # length of the last message
     bank_key: I64  # hash table of (source, destination, relation); used with relations or a window
     bank_rel: I64
     bank_count: I64
@@ -110,6 +119,7 @@ class Options(NamedTuple):
     window: float
     cn_decay: float
     walk_rate: float  # decay of a step of a walk, per time unit
+    activity_rate: float  # decay of the recent counts
 
 
 class UpdateOut(NamedTuple):
@@ -224,13 +234,14 @@ def _ring_size(tab: Tables, node: Int, limit: Int) -> Int:
 
 
 @njit(cache=True, nogil=True)
-def _observe_pair(tab: Tables, u: Int, v: Int, t: float) -> None:
+def _observe_pair(tab: Tables, u: Int, v: Int, t: float, strength: float) -> None:
     i = find(tab.pair_key, _pair(u, v))
     if tab.pair_key[i] == EMPTY:
         tab.pair_key[i] = _pair(u, v)
         tab.ints[N_PAIRS] += 1
     tab.pair_count[i] += 1
     tab.pair_last[i] = t
+    tab.pair_strength[i] = strength
 
 
 @njit(cache=True, nogil=True)
@@ -316,23 +327,36 @@ def _observe_walks(tab: Tables, u: Int, v: Int, t: float, rate: float) -> None:
 
 
 @njit(cache=True, nogil=True)
-def observe(tab: Tables, opt: Options, u: Int, v: Int, t: float, rel: Int) -> None:
+def _observe_activity(tab: Tables, node: Int, role: Int, t: float, strength: float, rate: float) -> None:
+    if tab.degree[node]:
+        fade = math.exp(-rate * (t - tab.last_t[node]))
+        for i in range(3):
+            tab.recent[node, i] *= fade
+    tab.recent[node, role] += 1.0
+    tab.recent[node, 2] += strength
+
+
+@njit(cache=True, nogil=True)
+def observe(tab: Tables, opt: Options, u: Int, v: Int, t: float, rel: Int, strength: float) -> None:
     """Let every counter know of one event. The only writer of Tables."""
-    _observe_pair(tab, u, v, t)
+    _observe_pair(tab, u, v, t, strength)
     if opt.separate_bank:
         _observe_bank(tab, u, v, rel, t, opt.window)
     if opt.successor:
         _observe_move(tab, u, v)
     if tab.walk.shape[2]:
         _observe_walks(tab, u, v, t, opt.walk_rate)
+    _observe_activity(tab, u, 0, t, strength, opt.activity_rate)
     _push(tab, u, v, t, rel)
     tab.last_t[u] = t
     tab.degree[u] += 1
+    _observe_activity(tab, v, 1, t, strength, opt.activity_rate)
     if u != v:
         _push(tab, v, u, t, rel)
         tab.last_t[v] = t
         tab.degree[v] += 1
     tab.last_in_row[v] = tab.ints[ROWS]
+    tab.last_in_t[v] = t
     tab.ints[ROWS] += 1
     tab.in_degree[v] += 1
 
@@ -447,6 +471,7 @@ def _pair_facts(tab: Tables, u: Int, c: Int, t: float, row: F64) -> None:
     if tab.pair_key[i] != EMPTY:
         row[PAIR_COUNT] = tab.pair_count[i]
         row[PAIR_GAP] = t - tab.pair_last[i]
+        row[PAIR_STRENGTH] = tab.pair_strength[i]
     i = find(tab.pair_key, _pair(c, u))
     if tab.pair_key[i] != EMPTY:
         row[REVERSE_COUNT] = tab.pair_count[i]
@@ -554,6 +579,15 @@ def _walk_facts(tab: Tables, opt: Options, u: Int, c: Int, t: float, row: F64) -
 
 
 @njit(nogil=True, forceinline=True)
+def _activity_facts(tab: Tables, node: Int, t: float, rate: float, column: Int, strength: Int, row: F64) -> None:
+    if tab.degree[node]:
+        row[strength] = tab.recent[node, 2] / (tab.recent[node, 0] + tab.recent[node, 1])
+        fade = math.exp(-rate * (t - tab.last_t[node]))
+        row[column] = fade * tab.recent[node, 0]
+        row[column + 1] = fade * tab.recent[node, 1]
+
+
+@njit(nogil=True, forceinline=True)
 def _candidate_facts(
     tab: Tables,
     scr: Scratch,
@@ -574,6 +608,9 @@ def _candidate_facts(
     row[SRC_COUNT] = tab.degree[u]
     row[DST_COUNT] = tab.degree[c]
     row[DST_IN_COUNT] = tab.in_degree[c]
+    row[DST_IN_GAP] = t - tab.last_in_t[c] if tab.in_degree[c] else -1.0
+    _activity_facts(tab, u, t, opt.activity_rate, SRC_RECENT, SRC_STRENGTH, row)
+    _activity_facts(tab, c, t, opt.activity_rate, DST_RECENT, DST_STRENGTH, row)
     _pair_facts(tab, u, c, t, row)
     if opt.separate_bank:
         _bank_facts(tab, u, c, rel, t, opt.window, row)
@@ -650,6 +687,7 @@ def sweep(
     dst: I64,
     t: F64,
     rel: I64,
+    strength: F64,
     start: Int,
     stop: Int,
     cut: I64,
@@ -677,7 +715,7 @@ def sweep(
             q += 1
         if r < stop:
             m, n0 = _plan_update(tab, scr, upd, opt, r - start, src[r], dst[r], t[r], m, n0)
-            observe(tab, opt, src[r], dst[r], t[r], rel[r])
+            observe(tab, opt, src[r], dst[r], t[r], rel[r], strength[r])
     for i in range(n0):
         node = upd.nodes[i]
         final_h[i] = scr.cur_h[node]
@@ -687,10 +725,12 @@ def sweep(
 
 
 @njit(cache=True, nogil=True)
-def advance(tab: Tables, opt: Options, src: I64, dst: I64, t: F64, rel: I64, start: Int, stop: Int) -> None:
+def advance(
+    tab: Tables, opt: Options, src: I64, dst: I64, t: F64, rel: I64, strength: F64, start: Int, stop: Int
+) -> None:
     """Observe rows without planning anything: how a resumed run brings its counters back."""
     for r in range(start, stop):
-        observe(tab, opt, src[r], dst[r], t[r], rel[r])
+        observe(tab, opt, src[r], dst[r], t[r], rel[r], strength[r])
 
 
 @njit(cache=True, nogil=True)

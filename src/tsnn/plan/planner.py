@@ -36,6 +36,7 @@ class PlanSpec:
     attention: int = 0  # neighbors of the source that the score attends to
     walk_dim: int = 0  # length of the signatures that walks sum up; 0: no walks
     walk_decay: float = 1.0  # time in which a step of a walk fades by 1/e
+    activity_decay: float = 1.0  # time in which an event fades by 1/e from the recent counts
     buffer: int = 0  # neighbors to remember per node, where that is more than the others ask for
 
     @classmethod
@@ -53,6 +54,7 @@ class PlanSpec:
             attention=model.num_neighbors if model.attention else 0,
             walk_dim=features.walk_dim if features.walks else 0,
             walk_decay=features.walk_decay * mean_gap,
+            activity_decay=features.activity_decay * mean_gap,
             buffer=model.num_neighbors,
         )
 
@@ -73,6 +75,13 @@ def mean_gap(t: NDArray[np.generic]) -> float:
     return float(t[-1] - t[0]) / (len(t) - 1) or 1.0
 
 
+def message_lengths(stream: EventStream) -> F64:
+    """Euclidean length of every event's message; for a single number, such as a weight, its size."""
+    if stream.msg is None:
+        return np.zeros(stream.num_events)
+    return np.sqrt(np.einsum("ij,ij->i", stream.msg, stream.msg, dtype=np.float64))
+
+
 class Planner:
     """Walks a stream once, from row 0 on; `plan` is the only way forward.
 
@@ -91,6 +100,7 @@ class Planner:
         self.origin: Any = origin if origin is not None else stream.t[0] if stream.num_events else 0
         self._t = self._clock(stream.t)
         self._rel = np.zeros(stream.num_events, np.int64) if stream.edge_type is None else stream.edge_type
+        self._strength = message_lengths(stream)
         self._options = Options(
             num_neighbors=spec.num_neighbors,
             cn_neighbors=spec.cn_neighbors,
@@ -102,6 +112,7 @@ class Planner:
             window=float(spec.window),
             cn_decay=float(spec.cn_decay),
             walk_rate=1.0 / spec.walk_decay,
+            activity_rate=1.0 / spec.activity_decay,
         )
         self.position = 0
         self.counters = counters or Counters(stream.num_nodes, spec.ring, spec.walk_dim)
@@ -119,7 +130,15 @@ class Planner:
         self.counters.make_room(stop - self.position, self.stream.num_nodes)
         stream = self.stream
         kernels.advance(
-            self.counters.tables, self._options, stream.src, stream.dst, self._t, self._rel, self.position, stop
+            self.counters.tables,
+            self._options,
+            stream.src,
+            stream.dst,
+            self._t,
+            self._rel,
+            self._strength,
+            self.position,
+            stop,
         )
         self.position = stop
 
@@ -133,7 +152,7 @@ class Planner:
         update, score, final_h, final_F = self._allocate(n, queries)
         n0, m = kernels.sweep(
             self.counters.tables, self.counters.scratch, self._options,
-            self.stream.src, self.stream.dst, self._t, self._rel, start, stop,
+            self.stream.src, self.stream.dst, self._t, self._rel, self._strength, start, stop,
             queries.cut, queries.src, self._clock(queries.t), queries.edge_type, queries.ptr, queries.cand,
             update, score, final_h, final_F,
         )  # fmt: skip

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tsnn.plan import kernels
 from tsnn.plan.counters import Counters
 from tsnn.plan.facts import COLUMN, FACTS
-from tsnn.plan.kernels import ROWS, STEPS, WALK, WALK_DST, WALK_SRC, Options, Tables
-from tsnn.types import I64, Bool
+from tsnn.plan.kernels import DST_RECENT, ROWS, SRC_RECENT, STEPS, WALK, WALK_DST, WALK_SRC, Options, Tables
+from tsnn.types import F64, I64, Bool
 
 Facts = NDArray[np.floating[Any]]
 
@@ -37,7 +37,7 @@ def survey(
     if options.common or options.two_hop:
         kernels.mark_near(tables, scratch, options, src, cand, near)
     facts = np.zeros((len(cand), len(FACTS)), dtype, order="F")  # it is filled, and then read, column by column
-    _plain_facts(tables, src, t, _as_slice(cand), facts)
+    _plain_facts(tables, options.activity_rate, src, t, _as_slice(cand), facts)
     if tables.walk.shape[2]:
         _walk_facts(tables, options.walk_rate, src, t, cand, facts)
     few = np.flatnonzero(near)
@@ -54,7 +54,7 @@ def _as_slice(cand: I64) -> slice | I64:
     return cand
 
 
-def _plain_facts(tables: Tables, src: int, t: float, nodes: slice | I64, facts: Facts) -> None:
+def _plain_facts(tables: Tables, rate: float, src: int, t: float, nodes: slice | I64, facts: Facts) -> None:
     """What either says by itself; everything else as for two nodes that never met."""
     degree, in_degree = tables.degree[nodes], tables.in_degree[nodes]
     facts[:, COLUMN["src_gap"]] = t - tables.last_t[src] if tables.degree[src] else -1.0
@@ -63,7 +63,20 @@ def _plain_facts(tables: Tables, src: int, t: float, nodes: slice | I64, facts: 
     facts[:, COLUMN["src_count"]] = tables.degree[src]
     facts[:, COLUMN["dst_count"]] = degree
     facts[:, COLUMN["dst_in_count"]] = in_degree
+    facts[:, COLUMN["dst_in_gap"]] = np.where(in_degree > 0, t - tables.last_in_t[nodes], -1.0)
+    facts[:, COLUMN["dst_strength"]] = _ratio(tables.recent[nodes, 2], tables.recent[nodes, :2].sum(1))
+    if tables.degree[src]:
+        facts[:, COLUMN["src_strength"]] = tables.recent[src, 2] / tables.recent[src, :2].sum()
+        facts[:, SRC_RECENT : SRC_RECENT + 2] = np.exp(-rate * (t - tables.last_t[src])) * tables.recent[src, :2]
+    fade = np.exp(-rate * (t - tables.last_t[nodes]))  # 0 where there was no event: last_t is -inf
+    for role in (0, 1):
+        facts[:, DST_RECENT + role] = fade * tables.recent[nodes, role]
     facts[:, COLUMN["pair_gap"]] = facts[:, COLUMN["bank_gap"]] = -1.0
+
+
+def _ratio(part: F64, whole: F64) -> F64:
+    ratio: F64 = np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+    return ratio
 
 
 def _walk_facts(tables: Tables, rate: float, src: int, t: float, cand: I64, facts: Facts) -> None:
