@@ -47,7 +47,7 @@ class ModelConfig(_Section):
     attention: bool = False  # alg:nbrattn
     attention_heads: Positive = 4
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    score_dim: Positive = 128  # width of MLP_score, two hidden layers
+    score_dim: Positive = 64  # width of MLP_score, two hidden layers
     kappa: Annotated[float, Field(gt=0)] = 50.0  # kappa_0, initial temperature of s_geo
     scalars: Literal["bounded", "raw"] = "bounded"  # geometric scalars before MLP_score
     gaps: Literal["log", "raw"] = "log"  # D-07

@@ -309,14 +309,15 @@ def test_update_is_bit_identical_from_run_to_run(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("switches", [{}, {"diffusion_steps": 3}, {"frame_update": False, "carry_over": False}])
 def test_no_buffer_is_read_before_it_is_written(switches: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """Buffers come with whatever stood in them; here with NaN."""
-    plain = fused._empty
+    plain = fused._carve
 
-    def poisoned(*arguments: object) -> np.ndarray:
-        array = plain(*arguments)
-        array.fill(np.nan)
-        return array
+    def poisoned(*arguments: object) -> dict[str, np.ndarray]:
+        arrays = plain(*arguments)
+        for array in arrays.values():
+            array.fill(np.nan)
+        return arrays
 
-    monkeypatch.setattr(fused, "_empty", poisoned)
+    monkeypatch.setattr(fused, "_carve", poisoned)
     check_update(config(**switches), torch.float64)
 
 

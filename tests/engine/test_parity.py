@@ -13,7 +13,6 @@ from tsnn.data.events import EventStream
 from tsnn.engine.engine import commit, pick_engine, run_update, score
 from tsnn.memory.frames import initial_frames
 from tsnn.memory.store import StateStore
-from tsnn.model.losses import chunk_losses
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.counters import signatures
 from tsnn.plan.facts import FACTS
@@ -81,7 +80,7 @@ class Pair:
         versions = run_update(self.model, self.engine, self.store, plan.update, self.stream)
         trainable = torch.arange(len(plan.score.cand)) % CANDIDATES == 0
         scored = score(self.model, self.engine, versions, plan.score, self.stream, trainable)
-        losses = chunk_losses(
+        losses = self.engine.losses(
             scored.parts.total, scored.geometry.inner, scored.parts.raw_residual, versions.smooth, versions.energy,
             width=CANDIDATES, temperature=self.config.train.loss.geo_temperature,
         )  # fmt: skip

@@ -22,10 +22,10 @@ def geometry(n: int = 4) -> Geometry:
 
 
 def score(decoder: Decoder, relation=None, count=None):
-    g, psi = geometry(), torch.randn(4, 7, dtype=torch.float64)
-    zeros = torch.zeros(4, dtype=torch.long)
+    g = geometry()
+    psi = torch.cat([decoder.scalars(g), torch.randn(4, 2, dtype=torch.float64)], dim=1)
     counts = torch.zeros(4, dtype=torch.float64) if count is None else count
-    return g, psi, decoder(g, psi, counts, zeros if relation is None else relation)
+    return g, psi, decoder(psi, counts, relation)
 
 
 def test_geometric_branch_is_minus_the_distance_over_kappa():

@@ -50,7 +50,7 @@ def test_a_node_never_seen_is_not_one_seen_just_now():
     never, now = feature_matrix(facts, FeatureConfig(), gaps="log", mean_gap=1.0)
     names = feature_names(FeatureConfig())
     assert never[names.index("lg src_gap")] == now[names.index("lg src_gap")] == 0
-    assert (never[names.index("never src")], now[names.index("never src")]) == (1, 0)
+    assert (never[names.index("never src_gap")], now[names.index("never src_gap")]) == (1, 0)
 
 
 def test_initial_frames_depend_on_seed_and_node_alone():

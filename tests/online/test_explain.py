@@ -44,8 +44,8 @@ def test_features_are_named_and_valued(predictor):
     assert e.facts["pair_count"] == count
     assert features["log pair_count"].value == pytest.approx(np.log1p(count))
     assert features["log pair_count"].unseen == 0.0
-    assert features["never pair"].value == 0.0
-    assert features["never pair"].unseen == 1.0
+    assert features["never pair_gap"].value == 0.0
+    assert features["never pair_gap"].unseen == 1.0
     assert any(abs(f.contribution) > 1e-6 for f in e.features)
 
 

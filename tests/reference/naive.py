@@ -57,7 +57,7 @@ class ModelSwitches:
     attention: bool = False
     attention_heads: int = 4
     attention_dropout: float = 0.0  # not modelled: the oracle is deterministic
-    score_dim: int = 128
+    score_dim: int = 64
     kappa: float = 50.0  # only the initial value of rho_kappa, which is a parameter here
     scalars: str = "bounded"
     gaps: str = "log"
@@ -414,8 +414,12 @@ def activity_facts(config: NaiveConfig, state: State, u: int, c: int, t: float, 
             weights = [math.exp(-(t - event.t) / scale) for event in past]
             counts.append(sum(weights))
             lengths += sum(weight * event.length for weight, event in zip(weights, past, strict=True))
-        facts |= {f"{side}_out_recent": counts[0], f"{side}_in_recent": counts[1]}
-        facts[f"{side}_strength"] = lengths / sum(counts) if sum(counts) else 0.0
+        events = sum(counts)
+        facts |= {
+            f"{side}_recent": events,
+            f"{side}_in_share": counts[1] / events if events else 0.5,
+            f"{side}_strength": lengths / events if events else 0.0,
+        }
     return facts
 
 
@@ -453,11 +457,15 @@ def walk_facts(state: State, u: int, c: int, t: float) -> dict[str, float]:
     names = [(i, j) for i in range(3) for j in range(3) if i + j]
     if not state.walk:
         selves = {f"walk_{side}_{i}": 0.0 for side in ("src", "dst") for i in (1, 2)}
-        return {f"walk_{i}{j}": 0.0 for i, j in names} | selves
+        return {f"walk_{cos}{i}{j}": 0.0 for i, j in names for cos in ("", "cos_")} | selves
     of_u, of_c = state.walks_at(u, t), state.walks_at(c, t)
     facts = {f"walk_{i}{j}": float(of_u[i] @ of_c[j]) for i, j in names}
     for i in (1, 2):
         facts |= {f"walk_src_{i}": float(of_u[i] @ of_u[i]), f"walk_dst_{i}": float(of_c[i] @ of_c[i])}
+    for i, j in names:
+        own = facts[f"walk_src_{i}"] if i else 1.0
+        other = facts[f"walk_dst_{j}"] if j else 1.0
+        facts[f"walk_cos_{i}{j}"] = facts[f"walk_{i}{j}"] / math.sqrt(max(own * other, 1e-12))
     return facts
 
 
@@ -487,44 +495,32 @@ def features(facts: dict[str, float], config: NaiveConfig, gap: float) -> list[f
         return 1.0 if facts[name] < 0 else 0.0  # D-06
 
     def logc(name: str) -> float:
-        return math.log1p(facts[name])
+        return math.log1p(max(facts[name], 0.0))  # sums of random walks may fall below zero
 
-    out = [lg("src_gap"), lg("dst_gap"), never("src_gap"), never("dst_gap")]
+    lgs, logs, nevers, raws = ["src_gap", "dst_gap"], [], ["src_gap", "dst_gap"], []
     if f.pairs:
-        out += [logc("pair_count"), lg("pair_gap"), never("pair_gap"), logc("reverse_count")]
+        lgs, logs, nevers = [*lgs, "pair_gap"], [*logs, "pair_count", "reverse_count"], [*nevers, "pair_gap"]
     if f.edgebank_recency:
-        out += [logc("bank_count"), lg("bank_gap"), never("bank_gap")]
+        lgs, logs, nevers = [*lgs, "bank_gap"], [*logs, "bank_count"], [*nevers, "bank_gap"]
     if f.common_neighbors:
-        out += [logc("cn_count"), facts["cn_decayed"], facts["cn_adamic_adar"], facts["cn_jaccard"]]
+        logs, raws = [*logs, "cn_count"], [*raws, "cn_decayed", "cn_adamic_adar", "cn_jaccard"]
     if f.two_hop:
-        out += [logc("two_hop_count"), facts["two_hop_share"]]
+        logs, raws = [*logs, "two_hop_count"], [*raws, "two_hop_share"]
     if f.successor:
-        out += [logc(f"succ_count_{j}") for j in (1, 2, 3)] + [facts[f"succ_share_{j}"] for j in (1, 2, 3)]
+        logs += [f"succ_count_{j}" for j in (1, 2, 3)]
+        raws += [f"succ_share_{j}" for j in (1, 2, 3)]
     if f.activity:
-        out += [logc("src_count"), logc("dst_count"), logc("dst_in_count"), lg("dst_in_gap"), never("dst_in_gap")]
-        for side in ("src", "dst"):
-            out.append(math.log1p(facts[f"{side}_out_recent"] + facts[f"{side}_in_recent"]))
-        for side in ("src", "dst"):
-            whole = facts[f"{side}_out_recent"] + facts[f"{side}_in_recent"]
-            out.append(facts[f"{side}_in_recent"] / whole if whole else 0.5)
+        lgs, nevers = [*lgs, "dst_in_gap"], [*nevers, "dst_in_gap"]
+        logs += ["src_count", "dst_count", "dst_in_count", "src_recent", "dst_recent"]
+        raws += ["src_in_share", "dst_in_share"]
     if f.strength:
-        out += [logc("src_strength"), logc("dst_strength"), logc("pair_strength")]
+        logs += ["src_strength", "dst_strength", "pair_strength"]
     if f.walks:
-        out += walk_features(facts)
-    return out
-
-
-def walk_features(facts: dict[str, float]) -> list[float]:
-    """Logarithms of the counts, and cosines of the meetings."""
-    meetings = [(i, j) for i in range(3) for j in range(3) if i + j]
-    logs = [math.log1p(max(facts[f"walk_{i}{j}"], 0.0)) for i, j in meetings]
-    logs += [math.log1p(facts[f"walk_{side}_{i}"]) for i in (1, 2) for side in ("src", "dst")]
-    cosines = []
-    for i, j in meetings:
-        own = facts[f"walk_src_{i}"] if i else 1.0
-        other = facts[f"walk_dst_{j}"] if j else 1.0
-        cosines.append(facts[f"walk_{i}{j}"] / math.sqrt(max(own * other, 1e-12)))
-    return logs + cosines
+        meetings = [f"{i}{j}" for i in range(3) for j in range(3) if i + j]
+        logs += [f"walk_{pair}" for pair in meetings]
+        logs += [f"walk_{side}_{i}" for i in (1, 2) for side in ("src", "dst")]
+        raws += [f"walk_cos_{pair}" for pair in meetings]
+    return [*map(lg, lgs), *map(logc, logs), *map(never, nevers), *(facts[name] for name in raws)]
 
 
 # ------------------------------------------------------------------------------------------ the sheaf

@@ -42,7 +42,7 @@ def update_gradients(trainer: Trainer, plan) -> dict[str, float]:
     """Norms of the ranking loss's gradient in the update networks."""
     versions = trainer_module.run_update(trainer.model, trainer.engine, trainer.store, plan.update, trainer.stream)
     trainer.model.zero_grad()
-    trainer.losses(plan.score, versions).ce.backward()
+    trainer.losses(plan.score, versions)["ce"].backward()
     names = ("updater.frame_in", "updater.frame_out", "updater.msg_in", "updater.msg_out", "updater.gru")
     found = dict.fromkeys(names, 0.0)
     for name, parameter in trainer.model.named_parameters():

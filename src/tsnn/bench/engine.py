@@ -134,7 +134,7 @@ def _timed_chunk(trainer: Trainer, chunk: tuple[int, int, int, int], clock: _Clo
     losses = clock.time("score and losses", lambda: trainer.losses(plan.score, versions, data))
     trainer.optimizer.zero_grad()
     clock.time("backward", losses.total(trainer.config.train.loss).backward)
-    clock.time("optimizer", trainer.apply_gradients)
+    clock.time("optimizer", trainer.optimizer.clip_and_step)
     clock.time("commit", lambda: commit(store, plan.update, versions))
     return stop - start
 

@@ -18,9 +18,11 @@ from tsnn.data.events import EventStream
 from tsnn.engine import reference
 from tsnn.engine.frozen import frozen_update
 from tsnn.engine.fused import fused_geometry, fused_update
-from tsnn.memory.store import StateStore
+from tsnn.engine.tail import fused_losses, fused_scalars
+from tsnn.memory.store import StateStore, take_rows
 from tsnn.memory.versions import Versions
-from tsnn.model.decoder import Geometry, ScoreParts
+from tsnn.model.decoder import KAPPA_MIN, Geometry, ScoreParts
+from tsnn.model.losses import Losses, chunk_losses
 from tsnn.model.tsnn import TSNN, Compared
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.sheaf.diffusion import capped_step
@@ -52,6 +54,11 @@ class Engine(Protocol):
         ...
 
 
+    def losses(self, *terms: Tensor, width: int, temperature: float) -> Losses:
+        """The losses of queries of `width` candidates, positive first; terms as in `chunk_losses`."""
+        ...
+
+
 class ReferenceEngine:
     """Event by event, in plain PyTorch."""
 
@@ -69,6 +76,10 @@ class ReferenceEngine:
     ) -> Compared:
         """In batched PyTorch, on any device."""
         return model.candidate_geometry(model.source(versions, plan, generator), versions, plan, trainable)
+
+    def losses(self, *terms: Tensor, width: int, temperature: float) -> Losses:
+        """In batched PyTorch, on any device."""
+        return chunk_losses(*terms, width=width, temperature=temperature)
 
 
 class FusedEngine(ReferenceEngine):
@@ -99,7 +110,15 @@ class FusedEngine(ReferenceEngine):
         mask = torch.ones(len(plan.cand), dtype=torch.bool) if trainable is None else trainable
         reads = (plan.src_h, plan.src_F, plan.ptr, plan.cand_h, plan.cand_F, mask.numpy())
         scalars = fused_geometry(versions.h, versions.F, bias, *reads, config.model)
-        return Compared(Geometry(*scalars.unbind(1)))
+        geometry = Geometry(*scalars.unbind(1))
+        if config.model.scalars != "bounded":
+            return Compared(geometry)
+        return Compared(geometry, scalars=fused_scalars(scalars, model.head.rho_kappa, KAPPA_MIN))
+
+    def losses(self, *terms: Tensor, width: int, temperature: float) -> Losses:
+        """Compiled where they are on the host."""
+        make = fused_losses if terms[0].device.type == "cpu" else chunk_losses
+        return make(*terms, width=width, temperature=temperature)
 
 
 def pick_engine(name: str) -> Engine:
@@ -118,8 +137,8 @@ def run_update(model: TSNN, engine: Engine, store: StateStore, plan: UpdatePlan,
 
 def commit(store: StateStore, plan: UpdatePlan, versions: Versions) -> None:
     """Write the chunk's last states to the store (Step 6 of alg:tsnn)."""
-    with torch.no_grad():
-        store.scatter(plan.nodes, versions.h[plan.final_h], versions.F[plan.final_F])
+    h, F = versions.h.detach().cpu(), versions.F.detach().cpu()
+    store.scatter(plan.nodes, take_rows(h, plan.final_h), take_rows(F, plan.final_F))
 
 
 def score(

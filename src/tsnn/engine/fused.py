@@ -6,8 +6,8 @@ layers before, one product per weight gradient after. See tsnn.engine.kernels fo
 
 from __future__ import annotations
 
+import itertools
 import math
-import weakref
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -153,51 +153,58 @@ class FusedGeometry(torch.autograd.Function):
         """Gradients of both logs and of the bias rows."""
         h, F_shape, bias_shape, cand_ptr, slots, kr, lifted, mask = ctx.state
         dtype, used, d, size = up.dtype, len(lifted.norm2), h.shape[1], F_shape[1] * F_shape[2]
-        grads = kernels.GeometryGrads(
-            up=_array(up), mask=mask, y=_zeros(dtype, used, d), norm2=_zeros(dtype, used),
-            touched=np.zeros(used, np.uint8), h=_zeros(dtype, *h.shape), F=_zeros(dtype, *F_shape),
-            bias=_zeros(dtype, *bias_shape),
-            scratch=_empty(dtype, kr + d + 2 * size + kr * kr),
+        arrays = _carve(
+            dtype,
+            {
+                "y": (used, d), "norm2": (used,), "h": h.shape, "F": F_shape, "bias": bias_shape,
+                "scratch": (kr + d + 2 * size + kr * kr,),
+            },
         )  # fmt: skip
+        for name in ("y", "norm2", "h", "F", "bias"):
+            arrays[name].fill(0)
+        grads = kernels.GeometryGrads(**arrays, up=_array(up), mask=mask, touched=np.zeros(used, np.uint8))
         kernels.geometry_adjoint(h, size, cand_ptr, slots, kr, lifted, grads)
         g_bias = torch.from_numpy(grads.bias) if ctx.needs_input_grad[4] else None
         return None, None, torch.from_numpy(grads.h), torch.from_numpy(grads.F), g_bias
 
 
-# Buffers. A chunk's logs and tapes are tens of megabytes; fresh pages for them would cost as much as the kernels, so a
-# block goes back to a pool when its array dies. Output tensors are made from arrays (`torch.from_numpy`), never arrays
-# from outputs, so that a tape does not keep its own graph alive.
+# Buffers. A chunk's logs and tapes are tens of megabytes; fresh pages for them would cost as much as the kernels, so
+# the arrays of a chunk are cut from one block, which goes back to a pool when the last of them is gone. Output tensors
+# are made from arrays (`torch.from_numpy`), never arrays from outputs, so that a tape does not keep its own graph alive.
 
 _INDEX_TYPES = (np.int32, np.int32, np.int64, np.int32, np.int32)
 _ALIGN = 64  # bytes of a cache line and of the widest vector
-_POOLED = 1 << 18  # smaller arrays are left to the allocator
-_MOST_FREE = 64
+_MOST_FREE = 8
 _free: dict[int, NDArray[np.uint8]] = {}
+Shapes = dict[str, tuple[int, ...]]
 
 
-def _take_block(size: int) -> NDArray[np.uint8]:
-    """A free block of at least `size` bytes (at most four times as many), or a new one."""
-    fitting = [(block.size, key) for key, block in list(_free.items()) if size <= block.size <= 4 * size]
-    taken = _free.pop(min(fitting)[1], None) if fitting else None  # None: another thread was faster
-    return np.empty(size + size // 8, np.uint8) if taken is None else taken
+class _Lease:
+    """Holds a block of the pool as long as any array is cut from it."""
+
+    def __init__(self, size: int) -> None:
+        fitting = [(block.size, key) for key, block in list(_free.items()) if size <= block.size <= 4 * size]
+        taken = _free.pop(min(fitting)[1], None) if fitting else None  # None: another thread was faster
+        self.block = np.empty(size + size // 8, np.uint8) if taken is None else taken
+        self.__array_interface__ = self.block.__array_interface__
+
+    def __del__(self) -> None:
+        _free[id(self.block)] = self.block
+        if len(_free) > _MOST_FREE:
+            _free.pop(next(iter(list(_free))), None)
 
 
-def _give_block(block: NDArray[np.uint8]) -> None:
-    _free[id(block)] = block
-    if len(_free) > _MOST_FREE:
-        _free.pop(next(iter(list(_free))), None)
+def _carve(dtype: torch.dtype, shapes: Shapes) -> dict[str, NDArray[Any]]:
+    """Aligned arrays of these shapes, with whatever stood in their block."""
+    kind = _NUMPY[dtype]
+    sizes = [_padded(math.prod(shape) * dtype.itemsize, _ALIGN) for shape in shapes.values()]
+    block = np.asarray(_Lease(sum(sizes) + _ALIGN))
+    starts = itertools.accumulate(sizes, initial=-block.ctypes.data % _ALIGN)
+    return {name: np.ndarray(shape, kind, block, start) for (name, shape), start in zip(shapes.items(), starts)}
 
 
 def _empty(dtype: torch.dtype, *shape: int) -> NDArray[Any]:
-    """An aligned array; its block is reused once the array itself (not a view of it) is gone."""
-    size = math.prod(shape) * dtype.itemsize
-    if size < _POOLED:
-        return torch.empty(shape, dtype=dtype).numpy()
-    block = _take_block(size + _ALIGN)
-    start = -block.ctypes.data % _ALIGN
-    array = block[start : start + size].view(_NUMPY[dtype]).reshape(shape)
-    weakref.finalize(array, _give_block, block).atexit = False
-    return array
+    return _carve(dtype, {"array": shape})["array"]
 
 
 def _zeros(dtype: torch.dtype, *shape: int) -> NDArray[Any]:
@@ -247,36 +254,41 @@ def _plan_arrays(plan: UpdatePlan) -> kernels.PlanArrays:
 def _tape(dims: kernels.Dims, plan: UpdatePlan, rows: Tensor, h0: Tensor, F0: Tensor, p: Parameters) -> kernels.Tape:
     n, n0, d, k, kr, num_active, dtype = dims.n, dims.n0, dims.d, dims.k, dims.kr, len(plan.act_h), rows.dtype
     mid = max(dims.rounds - 1, 0) * num_active
-    h, F = _empty(dtype, n0 + num_active, d), _empty(dtype, n0 + 2 * n, k, d)
-    h[:n0], F[:n0] = h0.detach().numpy(), F0.detach().numpy()
+    arrays = _carve(
+        dtype,
+        {
+            "h": (n0 + num_active, d),
+            "F": (n0 + 2 * n, k, d),
+            "N": (n0 + 2 * n, kr, d),
+            "G": (n0 + 2 * n, kr, kr),
+            "inv": (n0 + 2 * n, kr),
+            "t_h": (n0 + num_active, kr),
+            "x_frame": (2 * n, 2 * d),
+            "dF": (2 * n, dims.kdp),
+            "x_msg": (2 * n, 2 * d),
+            "m": (2 * n, dims.dp),
+            "gates": (2 * n, 4 * d),
+            "gru_h": (2 * n, d),
+            "y_pre": (2 * n, d),
+            "y_ends": ((dims.rounds + 1) * 2 * n, d),
+            "coef": (2 * n, kernels.NUM_COEF, kr),
+            "lift": (0 if dims.carry_over else 2 * n, d),
+            "t_round": (dims.rounds * num_active, kr),
+            "r_ends": (dims.rounds * 2 * n, d),
+            "mid_h": (mid, d),
+            "mid_t": (mid, kr),
+            "energy": (n,),
+            "smooth": (n,),
+            "scratch": (4 * dims.d3p,),
+        },
+    )
+    arrays["h"][:n0], arrays["F"][:n0] = h0.detach().numpy(), F0.detach().numpy()
     return kernels.Tape(
-        h=h,
-        F=F,
-        N=_empty(dtype, n0 + 2 * n, kr, d),
-        G=_empty(dtype, n0 + 2 * n, kr, kr),
-        inv=_empty(dtype, n0 + 2 * n, kr),
-        t_h=_empty(dtype, n0 + num_active, kr),
+        **arrays,
         ready_h=np.zeros(n0, np.uint8),
         ready_F=np.zeros(n0, np.uint8),
-        x_frame=_empty(dtype, 2 * n, 2 * d),
         hid_frame=_context_share(dims, p.frame_in, p.frame_in_bias, rows),
-        dF=_empty(dtype, 2 * n, dims.kdp),
-        x_msg=_empty(dtype, 2 * n, 2 * d),
         hid_msg=_context_share(dims, p.msg_in, p.msg_in_bias, rows),
-        m=_empty(dtype, 2 * n, dims.dp),
-        gates=_empty(dtype, 2 * n, 4 * d),
-        gru_h=_empty(dtype, 2 * n, d),
-        y_pre=_empty(dtype, 2 * n, d),
-        y_ends=_empty(dtype, (dims.rounds + 1) * 2 * n, d),
-        coef=_empty(dtype, 2 * n, kernels.NUM_COEF, kr),
-        lift=_empty(dtype, 0 if dims.carry_over else 2 * n, d),
-        t_round=_empty(dtype, dims.rounds * num_active, kr),
-        r_ends=_empty(dtype, dims.rounds * 2 * n, d),
-        mid_h=_empty(dtype, mid, d),
-        mid_t=_empty(dtype, mid, kr),
-        energy=_empty(dtype, n),
-        smooth=_empty(dtype, n),
-        scratch=_empty(dtype, 4 * dims.d3p),
     )
 
 
@@ -287,13 +299,21 @@ def _context_share(dims: kernels.Dims, weight: Tensor, bias: Tensor, rows: Tenso
     return torch.addmm(nn.functional.pad(bias.detach(), (0, pad)), rows, columns.t()).numpy()
 
 
-def _pack(weight: Tensor, nx: int, nc: int, lanes: int, transposed: bool, shift: int = 0) -> NDArray[Any]:
-    """`kernels.pack`: W x for a torch weight (out, in), or W^T g if transposed."""
-    W = _array(weight)
-    out = _empty(weight.dtype, nx * _padded(nc, lanes))
-    stride_x, stride_c = (W.shape[1], 1) if transposed else (1, W.shape[1])
-    kernels.pack(W, stride_x, stride_c, nx, nc, shift, lanes, out)
-    return out
+def _pack(dims: kernels.Dims, p: Parameters, transposed: bool) -> dict[str, NDArray[Any]]:
+    """Every weight (out, in) laid out by `kernels.pack` for W x, or for W^T g if transposed; contexts left out."""
+    d, layers = dims.d, ("frame_in", "frame_out", "msg_in", "msg_out", "gru_in", "gru_state")
+    inputs = (2 * d, dims.w, 2 * d, dims.w, d, d)
+    weights = [_array(getattr(p, name)) for name in layers]
+    shapes = [(len(W), used) if transposed else (used, len(W)) for W, used in zip(weights, inputs, strict=True)]
+    lengths = [(nx * _padded(nc, dims.lanes),) for nx, nc in shapes]
+    packed = _carve(p.theta.dtype, dict(zip(layers, lengths, strict=True)))
+    jobs = []
+    for name, W, shape in zip(layers, weights, shapes, strict=True):
+        strides = (W.shape[1], 1) if transposed else (1, W.shape[1])
+        shift = 2 * d if transposed and name == "gru_state" else 0  # the kernel's gate order: n, r, z
+        jobs.append((W, *strides, *shape, shift, packed[name]))
+    kernels.pack_all(tuple(jobs), dims.lanes)
+    return packed
 
 
 def _padded_bias(bias: Tensor, lanes: int) -> NDArray[Any]:
@@ -305,38 +325,20 @@ def _gain(theta: Tensor) -> NDArray[Any]:
 
 
 def _forward_weights(dims: kernels.Dims, p: Parameters) -> kernels.Weights:
-    d, w, kd, lanes = dims.d, dims.w, dims.k * dims.d, dims.lanes
     return kernels.Weights(
-        frame_in=_pack(p.frame_in, 2 * d, w, lanes, False),
-        frame_out=_pack(p.frame_out, w, kd, lanes, False),
-        msg_in=_pack(p.msg_in, 2 * d, w, lanes, False),
-        msg_out=_pack(p.msg_out, w, d, lanes, False),
-        gru_in=_pack(p.gru_in, d, 3 * d, lanes, False),
-        gru_state=_pack(p.gru_state, d, 3 * d, lanes, False),
-        frame_bias=_padded_bias(p.frame_out_bias, lanes),
-        msg_bias=_padded_bias(p.msg_out_bias, lanes),
-        gru_in_bias=_padded_bias(p.gru_in_bias, lanes),
-        gru_state_bias=_padded_bias(p.gru_state_bias, lanes),
+        **_pack(dims, p, transposed=False),
+        frame_bias=_padded_bias(p.frame_out_bias, dims.lanes),
+        msg_bias=_padded_bias(p.msg_out_bias, dims.lanes),
+        gru_in_bias=_padded_bias(p.gru_in_bias, dims.lanes),
+        gru_state_bias=_padded_bias(p.gru_state_bias, dims.lanes),
         D=_gain(p.theta),
     )
 
 
 def _backward_weights(dims: kernels.Dims, p: Parameters) -> kernels.Weights:
-    d, w, kd, lanes = dims.d, dims.w, dims.k * dims.d, dims.lanes
     none = _empty(p.theta.dtype, 0)
-    return kernels.Weights(
-        frame_in=_pack(p.frame_in, w, 2 * d, lanes, True),
-        frame_out=_pack(p.frame_out, kd, w, lanes, True),
-        msg_in=_pack(p.msg_in, w, 2 * d, lanes, True),
-        msg_out=_pack(p.msg_out, d, w, lanes, True),
-        gru_in=_pack(p.gru_in, 3 * d, d, lanes, True),
-        gru_state=_pack(p.gru_state, 3 * d, d, lanes, True, shift=2 * d),  # the kernel's gate order: n, r, z
-        frame_bias=none,
-        msg_bias=none,
-        gru_in_bias=none,
-        gru_state_bias=none,
-        D=_gain(p.theta),
-    )
+    biases = dict.fromkeys(("frame_bias", "msg_bias", "gru_in_bias", "gru_state_bias"), none)
+    return kernels.Weights(**_pack(dims, p, transposed=True), **biases, D=_gain(p.theta))
 
 
 def _grads(
@@ -347,26 +349,34 @@ def _grads(
     up_h, up_F, up_energy, up_smooth = map(_array, upstream)
     initial = dims.n0 if base == 0 else 0
     most = int(np.diff(plan.act_ptr).max(initial=0))
+    arrays = _carve(
+        dtype,
+        {
+            "gh": (rows_h, d),
+            "gN": (rows_F, kr, d),
+            "gS": (rows_F, kr, kr),
+            "gF": (rows_F, k, d),
+            "d_frame_hid": (2 * n, dims.wp),
+            "d_frame_out": (2 * n, k * d),
+            "d_msg_hid": (2 * n, dims.wp),
+            "d_msg_out": (2 * n, dims.dp),
+            "d_gates": (2 * n, 4 * d),
+            "gD": (d,),
+            "g_h0": (initial, d),
+            "g_F0": (initial, k, d),
+            "scratch": (4 * kr + 18 * d + 2 * (dims.dp + dims.d2p) + most * d,),
+        },
+    )
+    for name in ("gN", "gS", "gD"):
+        arrays[name].fill(0)
     return kernels.Grads(
+        **arrays,
         up_h=up_h,
         up_F=up_F,
         up_energy=up_energy,
         up_smooth=up_smooth,
-        gh=_empty(dtype, rows_h, d),
         live_h=np.zeros(rows_h, np.uint8),
-        gN=_zeros(dtype, rows_F, kr, d),
-        gS=_zeros(dtype, rows_F, kr, kr),
-        gF=_empty(dtype, rows_F, k, d),
         live_F=np.zeros(rows_F, np.uint8),
-        d_frame_hid=_empty(dtype, 2 * n, dims.wp),
-        d_frame_out=_empty(dtype, 2 * n, k * d),
-        d_msg_hid=_empty(dtype, 2 * n, dims.wp),
-        d_msg_out=_empty(dtype, 2 * n, dims.dp),
-        d_gates=_empty(dtype, 2 * n, 4 * d),
-        gD=_zeros(dtype, d),
-        g_h0=_empty(dtype, initial, d),
-        g_F0=_empty(dtype, initial, k, d),
-        scratch=_empty(dtype, 4 * kr + 18 * d + 2 * (dims.dp + dims.d2p) + most * d),
     )
 
 
@@ -420,11 +430,7 @@ def _slots(src_h: Any, src_F: Any, cand_h: Any, cand_F: Any, bent: bool, num_row
 
 
 def _lifted(dtype: torch.dtype, used: int, kr: int, d: int) -> kernels.Lifted:
-    return kernels.Lifted(
-        y=_empty(dtype, used, d),
-        norm2=_empty(dtype, used),
-        t=_empty(dtype, used, kr),
-        N=_empty(dtype, used, kr, d),
-        G=_empty(dtype, used, kr, kr),
-        inv=_empty(dtype, used, kr),
-    )
+    shapes: Shapes = {
+        "y": (used, d), "norm2": (used,), "t": (used, kr), "N": (used, kr, d), "G": (used, kr, kr), "inv": (used, kr)
+    }  # fmt: skip
+    return kernels.Lifted(**_carve(dtype, shapes))

@@ -397,6 +397,13 @@ def pack(W: Array, stride_x: int, stride_c: int, nx: int, nc: int, shift: int, l
         c0 += width
 
 
+@njit(**_ENTRY)
+def pack_all(layers: Any, lanes: int) -> None:
+    """`pack` of several weights, in one call."""
+    for W, stride_x, stride_c, nx, nc, shift, out in layers:
+        pack(W, stride_x, stride_c, nx, nc, shift, lanes, out)
+
+
 # ----------------------------------------------------------------------------------------------------------------
 # Passes over rows with the reflectors at hand, generated
 # ----------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tsnn.memory.frames import initial_frames
@@ -31,14 +35,12 @@ class StateStore:
 
     def gather(self, nodes: I64) -> tuple[Tensor, Tensor]:
         """Copies of the stalks and frames of these nodes."""
-        index = torch.tensor(nodes)
-        return self.h[index], self.F[index]
+        return take_rows(self.h, nodes), take_rows(self.F, nodes)
 
     def scatter(self, nodes: I64, h: Tensor, F: Tensor) -> None:
         """Write these nodes' states; gradients stop here (alg:train)."""
-        index = torch.tensor(nodes)
-        self.h[index] = h.detach().to(self.h)
-        self.F[index] = F.detach().to(self.F)
+        self.h.numpy()[nodes] = h.detach().to(self.h).numpy()
+        self.F.numpy()[nodes] = F.detach().to(self.F).numpy()
 
     def snapshot(self) -> dict[str, Tensor]:
         """Copies for saving."""
@@ -48,3 +50,8 @@ class StateStore:
         """Take a saved state in place of the present one."""
         self.h.copy_(state["h"])
         self.F.copy_(state["F"])
+
+
+def take_rows(table: Tensor, rows: NDArray[np.integer[Any]]) -> Tensor:
+    """Copies of rows of a table on the host; several times faster than indexing a tensor."""
+    return torch.from_numpy(table.detach().numpy().take(rows, axis=0))

@@ -49,7 +49,11 @@ class Decoder(nn.Module):
         self.geometry_weight: Tensor
         width = config.score_dim
         self.mlp = nn.Sequential(
-            nn.Linear(psi_dim, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+            nn.Linear(psi_dim, width),
+            nn.ReLU(inplace=True),
+            nn.Linear(width, width),
+            nn.ReLU(inplace=True),
+            nn.Linear(width, 1),
         )
         with torch.no_grad():  # states enter a trained head without disturbing it, and earn their weight
             first = self.mlp[0]
@@ -63,8 +67,7 @@ class Decoder(nn.Module):
             # Squared norms are unbounded and would drown the other inputs of the MLP.
             inner = inner / torch.sqrt((1 + src) * (1 + dst))
             src, dst = torch.log1p(src), torch.log1p(dst)
-        columns = torch.stack([self.geometric(d2), inner, src, dst, torch.log1p(d2)], dim=1)
-        return self.geometry_weight * columns
+        return torch.stack([self.geometric(d2), inner, src, dst, torch.log1p(d2)], dim=1)
 
     def geometric(self, d2: Tensor) -> Tensor:
         """s_geo (eq:sgeo)."""
@@ -84,13 +87,15 @@ class Decoder(nn.Module):
             torch.addmv(last.bias, z, last.weight[0], out=to)
         return scores
 
-    def forward(self, geometry: Geometry, psi: Tensor, bank_count: Tensor, relation: Tensor) -> ScoreParts:
-        """Scores of all candidates; `relation` holds each candidate's gate index."""
-        geometric = self.geometry_weight * self.geometric(geometry.d2)
+    def forward(self, psi: Tensor, bank_count: Tensor, relation: Tensor | None) -> ScoreParts:
+        """Scores of all candidates; `relation` holds each candidate's gate index, None where there is one gate."""
+        geometric = psi[:, 0]
         residual = self.residual(psi) if self.config.residual else torch.zeros_like(geometric)
         if not self.config.edgebank:
             return ScoreParts(geometric + residual, geometric, residual, torch.zeros_like(geometric), residual)
-        alpha = torch.sigmoid(self.gate)[relation]
+        alpha = torch.sigmoid(self.gate)
+        if relation is not None:
+            alpha = alpha[relation]
         bank = (1 - alpha) * self.beta * torch.log1p(bank_count)
         total = alpha * (geometric + residual) + bank
         return ScoreParts(total, alpha * geometric, alpha * residual, bank, residual)

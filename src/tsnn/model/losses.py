@@ -1,40 +1,33 @@
-"""The five losses (eq:loss_ce, eq:loss_geo, eq:loss_aux)."""
+"""The losses (eq:loss_ce, eq:loss_geo, eq:loss_aux), and a binary one beside them (D-16)."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tsnn.config import LossConfig
 
+LOSSES = ("ce", "binary", "geo", "bias", "smooth", "energy")
+NUM_LOSSES = len(LOSSES)
 
-class Losses(NamedTuple):
-    """Means over queries (ce, binary, geo, bias) and over the chunk's events (smooth, energy)."""
 
-    ce: Tensor
-    binary: Tensor
-    geo: Tensor
-    bias: Tensor
-    smooth: Tensor
-    energy: Tensor
+class Losses:
+    """Means over queries (ce, binary, geo, bias) and over the chunk's events (smooth, energy), in one tensor."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.values[LOSSES.index(name)]
 
     def total(self, weights: LossConfig) -> Tensor:
         """The training objective."""
-        return (
-            weights.ce * self.ce
-            + weights.binary * self.binary
-            + weights.geo * self.geo
-            + weights.bias * self.bias
-            + weights.smooth * self.smooth
-            + weights.energy * self.energy
-        )
+        return self.values @ self.values.new_tensor([getattr(weights, name) for name in LOSSES])
 
 
 def ranking_loss(scores: Tensor) -> Tensor:
     """Cross entropy of the positive, in column 0, against its row (eq:loss_ce; on aligned products, eq:loss_geo)."""
-    return (torch.logsumexp(scores, dim=1) - scores[:, 0]).mean()
+    return -torch.log_softmax(scores, dim=1)[:, 0].mean()
 
 
 def binary_loss(scores: Tensor) -> Tensor:
@@ -50,12 +43,13 @@ def binary_loss(scores: Tensor) -> Tensor:
 def chunk_losses(
     total: Tensor, inner: Tensor, residual: Tensor, smooth: Tensor, energy: Tensor, *, width: int, temperature: float
 ) -> Losses:
-    """All five, for queries of `width` candidates each, positive first."""
-    return Losses(
-        ce=ranking_loss(total.view(-1, width)),
-        binary=binary_loss(total.view(-1, width)),
-        geo=ranking_loss(inner.view(-1, width) / temperature),
-        bias=residual.square().mean(),  # eq:loss_bias
-        smooth=smooth.mean() if len(smooth) else smooth.sum(),  # eq:loss_smooth
-        energy=energy.mean() if len(energy) else energy.sum(),  # eq:loss_energy
-    )
+    """All of them, for queries of `width` candidates each, positive first."""
+    values = {
+        "ce": ranking_loss(total.view(-1, width)),
+        "binary": binary_loss(total.view(-1, width)),
+        "geo": ranking_loss(inner.view(-1, width) / temperature),
+        "bias": residual.square().mean(),  # eq:loss_bias
+        "smooth": smooth.mean() if len(smooth) else smooth.sum(),  # eq:loss_smooth
+        "energy": energy.mean() if len(energy) else energy.sum(),  # eq:loss_energy
+    }
+    return Losses(torch.stack([values[name] for name in LOSSES]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -47,6 +48,7 @@ class Compared(NamedTuple):
     geometry: Geometry
     source: Source | None = None
     difference: Tensor | None = None  # q - g, in synchronized coordinates
+    scalars: Tensor | None = None  # `Decoder.scalars`, where they are made already
 
 
 class TSNN(nn.Module):
@@ -154,8 +156,7 @@ class TSNN(nn.Module):
 
     def query_of_candidate(self, plan: ScorePlan) -> Tensor:
         """For each candidate the query it belongs to, (nc,)."""
-        ptr = self._index(plan.ptr)
-        return torch.repeat_interleave(torch.arange(len(plan), device=self.device), ptr[1:] - ptr[:-1])
+        return self._index(np.repeat(np.arange(len(plan)), np.diff(plan.ptr)))
 
     def data_features(self, plan: ScorePlan) -> Tensor:
         """The data-only columns of psi, standardized; they need no trained parameter, so they can be made ahead."""
@@ -175,11 +176,14 @@ class TSNN(nn.Module):
         self, compared: Compared, plan: ScorePlan, stream: EventStream, data: Tensor | None = None
     ) -> ScoreParts:
         """psi and the score of every candidate (eq:score_features, eq:edgebank_mixture)."""
-        geometry = compared.geometry
-        features, query = self.config.features, self.query_of_candidate(plan)
-        columns = [self.head.scalars(geometry), self.data_features(plan) if data is None else data]
-        relation = self._index(plan.edge_type)[query]
-        if self.shape.num_relations:
+        features, shape = self.config.features, self.shape
+        scalars = self.head.scalars(compared.geometry) if compared.scalars is None else compared.scalars
+        columns = [self.head.geometry_weight * scalars, self.data_features(plan) if data is None else data]
+        relation = None
+        if shape.num_relations or shape.num_types or features.transported_difference:
+            query = self.query_of_candidate(plan)
+        if shape.num_relations:
+            relation = self._index(plan.edge_type)[query]
             columns.append(self.relation(relation))
         if stream.node_type is not None and self.shape.num_types:
             columns += [
@@ -191,8 +195,7 @@ class TSNN(nn.Module):
         if features.transported_difference:
             columns.append(self._local_difference(compared, query))
         bank_count = self._tensor(plan.facts[:, COLUMN["bank_count"]])
-        gate = relation if self.shape.num_relations else torch.zeros_like(query)
-        parts: ScoreParts = self.head(geometry, torch.cat(columns, dim=1), bank_count, gate)
+        parts: ScoreParts = self.head(torch.cat(columns, dim=1), bank_count, relation)
         return parts
 
     def _local_difference(self, compared: Compared, query: Tensor) -> Tensor:
@@ -221,10 +224,11 @@ class TSNN(nn.Module):
         return refined
 
     def _tensor(self, values: object) -> Tensor:
-        return torch.tensor(values, dtype=self.dtype, device=self.device)
+        kind = np.float32 if self.dtype == torch.float32 else np.float64
+        return torch.from_numpy(np.array(values, dtype=kind)).to(self.device)
 
     def _index(self, values: object) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self.device)
+        return torch.from_numpy(np.array(values, dtype=np.int64)).to(self.device)
 
 
 def _fit(shift: Tensor, scale: Tensor, raw: Tensor) -> None:

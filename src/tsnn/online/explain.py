@@ -150,7 +150,7 @@ def _unseen_facts() -> F64:
 
 def _group(names: list[str], j: int) -> list[int]:
     """A feature and, for a gap, the flag that says there was no such event."""
-    flag = f"never {names[j].removeprefix('lg ').removesuffix('_gap')}"
+    flag = f"never {names[j].removeprefix('lg ')}"
     return [j, names.index(flag)] if names[j].startswith("lg ") and flag in names else [j]
 
 

@@ -12,11 +12,11 @@ FACTS = (
     "dst_count",
     "dst_in_count",  # events with the candidate as destination
     "dst_in_gap",  # since the candidate was last a destination
-    "src_out_recent",  # events of the source as source, each fading by exp(-gap / activity_decay)
-    "src_in_recent",  # the same as destination
-    "dst_out_recent",
-    "dst_in_recent",
-    "src_strength",  # mean length of the messages of the source's events, fading likewise; 0 where there are none
+    "src_recent",  # events of the source, each fading by exp(-gap / activity_decay); a self-loop counts in both roles
+    "src_in_share",  # the part of them as destination; a half where there are none
+    "src_strength",  # their messages' mean length, fading likewise; 0 where there are none
+    "dst_recent",
+    "dst_in_share",
     "dst_strength",
     "pair_count",  # events source -> candidate, any relation
     "pair_gap",
@@ -44,7 +44,15 @@ FACTS = (
     "walk_20",
     "walk_21",
     "walk_22",
-    "walk_src_1",  # the same of the source with itself
+    "walk_cos_01",  # the same, over the geometric mean of the walks of either side with itself
+    "walk_cos_02",
+    "walk_cos_10",
+    "walk_cos_11",
+    "walk_cos_12",
+    "walk_cos_20",
+    "walk_cos_21",
+    "walk_cos_22",
+    "walk_src_1",  # walks of one step from the source that meet each other
     "walk_src_2",
     "walk_dst_1",
     "walk_dst_2",

@@ -32,10 +32,8 @@ SRC_COUNT = COLUMN["src_count"]
 DST_COUNT = COLUMN["dst_count"]
 DST_IN_COUNT = COLUMN["dst_in_count"]
 DST_IN_GAP = COLUMN["dst_in_gap"]
-SRC_RECENT = COLUMN["src_out_recent"]
-DST_RECENT = COLUMN["dst_out_recent"]
-SRC_STRENGTH = COLUMN["src_strength"]
-DST_STRENGTH = COLUMN["dst_strength"]
+SRC_RECENT = COLUMN["src_recent"]
+DST_RECENT = COLUMN["dst_recent"]
 PAIR_STRENGTH = COLUMN["pair_strength"]
 PAIR_COUNT = COLUMN["pair_count"]
 PAIR_GAP = COLUMN["pair_gap"]
@@ -51,9 +49,11 @@ TWO_HOP_SHARE = COLUMN["two_hop_share"]
 SUCC_COUNT = COLUMN["succ_count_1"]
 SUCC_SHARE = COLUMN["succ_share_1"]
 WALK = COLUMN["walk_01"]
+WALK_COS = COLUMN["walk_cos_01"]
 WALK_SRC = COLUMN["walk_src_1"]
 WALK_DST = COLUMN["walk_dst_1"]
 STEPS = 2  # length of the longest walk
+TINY = 1e-12  # a node without walks has no direction
 
 
 class Tables(NamedTuple):
@@ -563,28 +563,34 @@ def _walk_facts(tab: Tables, opt: Options, u: Int, c: Int, t: float, row: F64) -
     """Inner products of the walks' sums: random signatures of different nodes cancel, equal ones count."""
     at_u = math.exp(-opt.walk_rate * (t - tab.last_t[u])) if tab.degree[u] else 0.0
     at_c = math.exp(-opt.walk_rate * (t - tab.last_t[c])) if tab.degree[c] else 0.0
-    column = WALK
-    fade_u = 1.0
-    for i in range(STEPS + 1):
-        fade_c = 1.0
-        for j in range(STEPS + 1):
-            if i + j > 0:
-                row[column] = fade_u * fade_c * _dot(tab.walk[u, i], tab.walk[c, j])
-                column += 1
-            fade_c *= at_c
-        fade_u *= at_u
     for i in range(1, STEPS + 1):
         row[WALK_SRC + i - 1] = at_u ** (2 * i) * _dot(tab.walk[u, i], tab.walk[u, i])
         row[WALK_DST + i - 1] = at_c ** (2 * i) * _dot(tab.walk[c, i], tab.walk[c, i])
+    column = 0
+    fade_u = 1.0
+    for i in range(STEPS + 1):
+        fade_c = 1.0
+        own = row[WALK_SRC + i - 1] if i else 1.0
+        for j in range(STEPS + 1):
+            if i + j > 0:
+                other = row[WALK_DST + j - 1] if j else 1.0
+                meeting = fade_u * fade_c * _dot(tab.walk[u, i], tab.walk[c, j])
+                row[WALK + column] = meeting
+                row[WALK_COS + column] = meeting / math.sqrt(max(own * other, TINY))
+                column += 1
+            fade_c *= at_c
+        fade_u *= at_u
 
 
 @njit(nogil=True, forceinline=True)
-def _activity_facts(tab: Tables, node: Int, t: float, rate: float, column: Int, strength: Int, row: F64) -> None:
+def _activity_facts(tab: Tables, node: Int, t: float, rate: float, column: Int, row: F64) -> None:
+    """Recent events, the share as destination and their messages' mean length, from `column` on."""
+    row[column + 1] = 0.5
     if tab.degree[node]:
-        row[strength] = tab.recent[node, 2] / (tab.recent[node, 0] + tab.recent[node, 1])
-        fade = math.exp(-rate * (t - tab.last_t[node]))
-        row[column] = fade * tab.recent[node, 0]
-        row[column + 1] = fade * tab.recent[node, 1]
+        events = tab.recent[node, 0] + tab.recent[node, 1]
+        row[column] = math.exp(-rate * (t - tab.last_t[node])) * events
+        row[column + 1] = tab.recent[node, 1] / events
+        row[column + 2] = tab.recent[node, 2] / events
 
 
 @njit(nogil=True, forceinline=True)
@@ -609,8 +615,8 @@ def _candidate_facts(
     row[DST_COUNT] = tab.degree[c]
     row[DST_IN_COUNT] = tab.in_degree[c]
     row[DST_IN_GAP] = t - tab.last_in_t[c] if tab.in_degree[c] else -1.0
-    _activity_facts(tab, u, t, opt.activity_rate, SRC_RECENT, SRC_STRENGTH, row)
-    _activity_facts(tab, c, t, opt.activity_rate, DST_RECENT, DST_STRENGTH, row)
+    _activity_facts(tab, u, t, opt.activity_rate, SRC_RECENT, row)
+    _activity_facts(tab, c, t, opt.activity_rate, DST_RECENT, row)
     _pair_facts(tab, u, c, t, row)
     if opt.separate_bank:
         _bank_facts(tab, u, c, rel, t, opt.window, row)
@@ -722,6 +728,16 @@ def sweep(
         final_F[i] = scr.cur_F[node]
         scr.slot[node] = -1
     return n0, m
+
+
+@njit(cache=True, nogil=True)
+def resolve(codes: tuple[I32, ...], n0: Int) -> None:
+    """Turn the sweep's codes into version rows, now that the number of initial rows is known."""
+    for column in codes:
+        flat = column.ravel()
+        for i in range(len(flat)):
+            if flat[i] >= OUT:
+                flat[i] += n0 - OUT
 
 
 @njit(cache=True, nogil=True)

@@ -17,7 +17,7 @@ from tsnn.plan import kernels
 from tsnn.plan.chunk import ChunkPlan, ScorePlan, UpdatePlan
 from tsnn.plan.counters import Counters
 from tsnn.plan.facts import FACTS
-from tsnn.plan.kernels import OUT, Options, ScoreOut, UpdateOut
+from tsnn.plan.kernels import Options, ScoreOut, UpdateOut
 from tsnn.plan.survey import survey
 from tsnn.types import F64, I32, I64, Bool
 
@@ -212,28 +212,25 @@ class Planner:
     def _update_plan(
         self, start: int, stop: int, out: UpdateOut, n0: int, m: int, final: tuple[I32, I32]
     ) -> UpdatePlan:
+        act_h, act_F = out.act_h[:m].copy(), out.act_F[:m].copy()
+        final_h, final_F = final[0].copy(), final[1].copy()
+        kernels.resolve((out.src_h, out.dst_h, out.src_F, out.dst_F, act_h, act_F, final_h, final_F), n0)
         return UpdatePlan(
             start=start,
             stop=stop,
             nodes=out.nodes[:n0].copy(),
-            src_h=_resolve(out.src_h, n0), dst_h=_resolve(out.dst_h, n0),
-            src_F=_resolve(out.src_F, n0), dst_F=_resolve(out.dst_F, n0),
+            src_h=out.src_h, dst_h=out.dst_h, src_F=out.src_F, dst_F=out.dst_F,
             gap_src=out.gap_src, gap_dst=out.gap_dst,
             is_loop=self.stream.src[start:stop] == self.stream.dst[start:stop],
             act_ptr=out.act_ptr,
-            act_h=_resolve(out.act_h[:m], n0), act_F=_resolve(out.act_F[:m], n0),
+            act_h=act_h, act_F=act_F,
             mult_src=out.mult_src[:m].copy(), mult_dst=out.mult_dst[:m].copy(),
-            final_h=_resolve(final[0], n0), final_F=_resolve(final[1], n0),
+            final_h=final_h, final_F=final_F,
         )  # fmt: skip
 
 
-def _resolve(codes: I32, n0: int) -> I32:
-    """Version rows from the sweep's codes, now that the number of initial rows is known."""
-    return np.where(codes >= OUT, codes - OUT + np.int32(n0), codes).astype(np.int32)
-
-
 def _score_plan(queries: Queries, out: ScoreOut, n0: int) -> ScorePlan:
-    pointers = ("src_h", "src_F", "cand_h", "cand_F", "nbr_h", "nbr_F")
+    kernels.resolve((out.src_h, out.src_F, out.cand_h, out.cand_F), n0)
+    kernels.resolve((out.nbr_h, out.nbr_F), n0)
     columns: dict[str, Any] = out._asdict()
-    columns |= {name: _resolve(columns[name], n0) for name in pointers}
     return ScorePlan(ptr=queries.ptr, cand=queries.cand, src=queries.src, edge_type=queries.edge_type, **columns)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tsnn.plan import kernels
 from tsnn.plan.counters import Counters
 from tsnn.plan.facts import COLUMN, FACTS
-from tsnn.plan.kernels import DST_RECENT, ROWS, SRC_RECENT, STEPS, WALK, WALK_DST, WALK_SRC, Options, Tables
-from tsnn.types import F64, I64, Bool
+from tsnn.plan.kernels import DST_RECENT, ROWS, SRC_RECENT, STEPS, TINY, WALK, WALK_COS, WALK_DST, WALK_SRC, Options, Tables
+from tsnn.types import I64, Bool
 
 Facts = NDArray[np.floating[Any]]
 
@@ -64,19 +64,18 @@ def _plain_facts(tables: Tables, rate: float, src: int, t: float, nodes: slice |
     facts[:, COLUMN["dst_count"]] = degree
     facts[:, COLUMN["dst_in_count"]] = in_degree
     facts[:, COLUMN["dst_in_gap"]] = np.where(in_degree > 0, t - tables.last_in_t[nodes], -1.0)
-    facts[:, COLUMN["dst_strength"]] = _ratio(tables.recent[nodes, 2], tables.recent[nodes, :2].sum(1))
-    if tables.degree[src]:
-        facts[:, COLUMN["src_strength"]] = tables.recent[src, 2] / tables.recent[src, :2].sum()
-        facts[:, SRC_RECENT : SRC_RECENT + 2] = np.exp(-rate * (t - tables.last_t[src])) * tables.recent[src, :2]
-    fade = np.exp(-rate * (t - tables.last_t[nodes]))  # 0 where there was no event: last_t is -inf
-    for role in (0, 1):
-        facts[:, DST_RECENT + role] = fade * tables.recent[nodes, role]
+    _activity_facts(tables, rate, t, slice(src, src + 1), facts[:, SRC_RECENT : SRC_RECENT + 3])
+    _activity_facts(tables, rate, t, nodes, facts[:, DST_RECENT : DST_RECENT + 3])
     facts[:, COLUMN["pair_gap"]] = facts[:, COLUMN["bank_gap"]] = -1.0
 
 
-def _ratio(part: F64, whole: F64) -> F64:
-    ratio: F64 = np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
-    return ratio
+def _activity_facts(tables: Tables, rate: float, t: float, nodes: slice | I64, facts: Facts) -> None:
+    """`kernels._activity_facts` of all these nodes."""
+    recent, seen = tables.recent[nodes], tables.degree[nodes] > 0
+    events = np.where(seen, recent[:, 0] + recent[:, 1], 1.0)
+    facts[:, 0] = np.where(seen, np.exp(-rate * (t - tables.last_t[nodes])) * events, 0.0)
+    facts[:, 1] = np.where(seen, recent[:, 1] / events, 0.5)
+    facts[:, 2] = recent[:, 2] / events
 
 
 def _walk_facts(tables: Tables, rate: float, src: int, t: float, cand: I64, facts: Facts) -> None:
@@ -87,15 +86,16 @@ def _walk_facts(tables: Tables, rate: float, src: int, t: float, cand: I64, fact
     fade_src = np.exp(-rate * (t - tables.last_t[src])) if tables.degree[src] else 0.0
     fade_dst = np.where(tables.degree[cand] > 0, np.exp(-rate * (t - tables.last_t[cand])), 0.0)
     fades = [np.ones(len(cand)), fade_dst, fade_dst * fade_dst]
-    column = WALK
-    for i in range(STEPS + 1):
-        for j in range(STEPS + 1):
-            if i + j > 0:
-                facts[:, column] = fade_src**i * fades[j] * products[:, j, i]
-                column += 1
+    selves = [np.float64(1.0), *(fade_src ** (2 * i) * (own[i] @ own[i]) for i in range(1, STEPS + 1))]
+    others = [np.float64(1.0), *(fades[i] * fades[i] * products[:, i, STEPS + 1] for i in range(1, STEPS + 1))]
     for i in range(1, STEPS + 1):
-        facts[:, WALK_SRC + i - 1] = fade_src ** (2 * i) * (own[i] @ own[i])
-        facts[:, WALK_DST + i - 1] = fades[i] * fades[i] * products[:, i, STEPS + 1]
+        facts[:, WALK_SRC + i - 1] = selves[i]
+        facts[:, WALK_DST + i - 1] = others[i]
+    steps = [(i, j) for i in range(STEPS + 1) for j in range(STEPS + 1) if i + j > 0]
+    for column, (i, j) in enumerate(steps):
+        meetings = fade_src**i * fades[j] * products[:, j, i]
+        facts[:, WALK + column] = meetings
+        facts[:, WALK_COS + column] = meetings / np.sqrt(np.maximum(selves[i] * others[j], TINY))
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})

@@ -26,7 +26,7 @@ from tsnn.engine.engine import commit, pick_engine, run_update, score
 from tsnn.errors import ConfigError, RunError, TsnnError
 from tsnn.memory.store import StateStore
 from tsnn.memory.versions import Versions
-from tsnn.model.losses import Losses, chunk_losses
+from tsnn.model.losses import LOSSES, Losses
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan, ScorePlan
@@ -223,7 +223,7 @@ class Trainer:
         trainable[::width] = True
         generator = torch.Generator().manual_seed(hash((self.config.train.seed, self.position.step)) % (1 << 62))
         scored = score(self.model, self.engine, versions, plan, self.stream, trainable, generator, data)
-        return chunk_losses(
+        return self.engine.losses(
             scored.parts.total,
             scored.geometry.inner,
             scored.parts.raw_residual,
@@ -239,11 +239,11 @@ class Trainer:
         if not torch.isfinite(loss):
             raise TsnnError(f"the loss became {loss.item()} at step {position.step}; lower train.lr.")
         set_rate(self.optimizer, position.step, self._total_steps)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        self.apply_gradients()
+        self.optimizer.clip_and_step()
         position.step += 1
-        values = torch.stack(list(losses)).detach().tolist()
+        values = losses.values.detach().tolist()
         position.sums = tuple(a + b for a, b in zip(position.sums or (0.0,) * len(values), values, strict=True))
         position.terms += 1
         mean = position.sums[0] / position.terms
@@ -252,17 +252,12 @@ class Trainer:
             if show is not None:
                 show(at)
 
-    def apply_gradients(self) -> None:
-        """Clip, then step."""
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.train.clip)
-        self.optimizer.step()
-
     def _close_epoch(self) -> None:
         """Validate, keep the best weights, journal, checkpoint."""
         position = self.position
         metric = self._keep_if_best()
         means = [total / max(position.terms, 1) for total in position.sums]
-        losses = dict(zip(Losses._fields, means, strict=False))
+        losses = dict(zip(LOSSES, means, strict=False))
         entry = {"epoch": position.epoch, "step": position.step, "losses": losses, "validation": metric}
         self._journal.write(**entry)
         if self._board is not None:
