@@ -18,7 +18,9 @@ def test_compiled_scalars_equal_those_of_the_decoder():
         leaf = rows.clone().requires_grad_()
         decoder.zero_grad()
         rho = decoder.rho_kappa
-        columns = fused_scalars(leaf, rho, KAPPA_MIN) if compiled else decoder.scalars(type(geometry())(*leaf.unbind(1)))
+        columns = (
+            fused_scalars(leaf, rho, KAPPA_MIN) if compiled else decoder.scalars(type(geometry())(*leaf.unbind(1)))
+        )
         (columns * slopes).sum().backward()
         results.append((columns.detach(), leaf.grad, rho.grad.clone()))
     for plain, fast in zip(*results, strict=True):

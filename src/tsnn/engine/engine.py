@@ -53,7 +53,6 @@ class Engine(Protocol):
         """The geometry of every candidate, differentiable."""
         ...
 
-
     def losses(self, *terms: Tensor, width: int, temperature: float) -> Losses:
         """The losses of queries of `width` candidates, positive first; terms as in `chunk_losses`."""
         ...

@@ -27,11 +27,11 @@ def frozen_update(
     p = Parameters(*(weight.detach().cpu() for weight in Parameters.of(updater)))
     dims = fused._dims(plan, cfg, float(eta), p.msg_in.dtype)
     rows = context.detach().reshape(2 * dims.n, -1).contiguous()
-    shares = {
-        "hid_frame": _context_share(dims, p.frame_in, p.frame_in_bias, rows),
-        "hid_msg": _context_share(dims, p.msg_in, p.msg_in_bias, rows),
-    }
-    tape = fused._tape(dims, plan, rows, h0, F0, p)._replace(**shares)
+    shares = (
+        _context_share(dims, p.frame_in, p.frame_in_bias, rows),
+        _context_share(dims, p.msg_in, p.msg_in_bias, rows),
+    )
+    tape = fused._tape(dims, plan, h0.to(rows), F0.to(rows), *shares)
     kernels.forward(dims, fused._plan_arrays(plan), fused._forward_weights(dims, p), tape)
     h, F, energy, smooth = map(torch.from_numpy, (tape.h, tape.F, tape.energy, tape.smooth))
     return h, F, energy, smooth
@@ -41,15 +41,16 @@ def _context_share(dims: kernels.Dims, weight: Tensor, bias: Tensor, rows: Tenso
     """bias + W_context context for every endpoint row, padded to whole vectors."""
     pad = dims.wp - dims.w
     columns = nn.functional.pad(weight[:, 2 * dims.d :].t(), (0, pad)).contiguous()
-    out = nn.functional.pad(bias, (0, pad)).expand(len(rows), -1).contiguous()
-    _add_products(rows.numpy(), columns.numpy(), out.numpy())
-    return out.numpy()
+    out = fused._empty(rows.dtype, len(rows), dims.wp)
+    _fill(rows.numpy(), columns.numpy(), nn.functional.pad(bias, (0, pad)).numpy(), out)
+    return out
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _add_products(rows: Any, columns: Any, out: Any) -> None:
-    """out += rows columns, each row by itself and in the order of the columns' rows."""
+def _fill(rows: Any, columns: Any, bias: Any, out: Any) -> None:
+    """out = bias + rows columns, each row by itself and in the order of the columns' rows."""
     for r in range(len(rows)):
+        out[r] = bias
         for c in range(len(columns)):
             x = rows[r, c]
             for j in range(columns.shape[1]):

@@ -93,7 +93,11 @@ class FusedUpdate(torch.autograd.Function):
         p = Parameters(*weights)
         dims = _dims(plan, cfg, eta, p.msg_in.dtype)
         rows = context.detach().reshape(2 * dims.n, -1).contiguous()
-        tape = _tape(dims, plan, rows, h0, F0, p)
+        shares = (
+            _context_share(dims, p.frame_in, p.frame_in_bias, rows),
+            _context_share(dims, p.msg_in, p.msg_in_bias, rows),
+        )
+        tape = _tape(dims, plan, h0.to(rows), F0.to(rows), *shares)
         ctx.dims, ctx.plan, ctx.tape = dims, _plan_arrays(plan), tape
         ctx.save_for_backward(rows, *weights)
         kernels.forward(dims, ctx.plan, _forward_weights(dims, p), tape)
@@ -251,8 +255,11 @@ def _plan_arrays(plan: UpdatePlan) -> kernels.PlanArrays:
     )
 
 
-def _tape(dims: kernels.Dims, plan: UpdatePlan, rows: Tensor, h0: Tensor, F0: Tensor, p: Parameters) -> kernels.Tape:
-    n, n0, d, k, kr, num_active, dtype = dims.n, dims.n0, dims.d, dims.k, dims.kr, len(plan.act_h), rows.dtype
+def _tape(
+    dims: kernels.Dims, plan: UpdatePlan, h0: Tensor, F0: Tensor, hid_frame: NDArray[Any], hid_msg: NDArray[Any]
+) -> kernels.Tape:
+    """Both hidden layers come in holding the context's share."""
+    n, n0, d, k, kr, num_active, dtype = dims.n, dims.n0, dims.d, dims.k, dims.kr, len(plan.act_h), h0.dtype
     mid = max(dims.rounds - 1, 0) * num_active
     arrays = _carve(
         dtype,
@@ -287,8 +294,8 @@ def _tape(dims: kernels.Dims, plan: UpdatePlan, rows: Tensor, h0: Tensor, F0: Te
         **arrays,
         ready_h=np.zeros(n0, np.uint8),
         ready_F=np.zeros(n0, np.uint8),
-        hid_frame=_context_share(dims, p.frame_in, p.frame_in_bias, rows),
-        hid_msg=_context_share(dims, p.msg_in, p.msg_in_bias, rows),
+        hid_frame=hid_frame,
+        hid_msg=hid_msg,
     )
 
 

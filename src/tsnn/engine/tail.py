@@ -34,7 +34,14 @@ def fused_losses(
 class _FusedLosses(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, total: Tensor, inner: Tensor, residual: Tensor, smooth: Tensor, energy: Tensor, width: int, heat: float
+        ctx: Any,
+        total: Tensor,
+        inner: Tensor,
+        residual: Tensor,
+        smooth: Tensor,
+        energy: Tensor,
+        width: int,
+        heat: float,
     ) -> Tensor:
         ctx.save_for_backward(total, inner, residual, smooth, energy)
         ctx.settings = (width, heat)

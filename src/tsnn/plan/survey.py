@@ -11,7 +11,19 @@ from numpy.typing import NDArray
 from tsnn.plan import kernels
 from tsnn.plan.counters import Counters
 from tsnn.plan.facts import COLUMN, FACTS
-from tsnn.plan.kernels import DST_RECENT, ROWS, SRC_RECENT, STEPS, TINY, WALK, WALK_COS, WALK_DST, WALK_SRC, Options, Tables
+from tsnn.plan.kernels import (
+    DST_RECENT,
+    ROWS,
+    SRC_RECENT,
+    STEPS,
+    TINY,
+    WALK,
+    WALK_COS,
+    WALK_DST,
+    WALK_SRC,
+    Options,
+    Tables,
+)
 from tsnn.types import I64, Bool
 
 Facts = NDArray[np.floating[Any]]
