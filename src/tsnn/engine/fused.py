@@ -174,7 +174,7 @@ class FusedGeometry(torch.autograd.Function):
 
 # Buffers. A chunk's logs and tapes are tens of megabytes; fresh pages for them would cost as much as the kernels, so
 # the arrays of a chunk are cut from one block, which goes back to a pool when the last of them is gone. Output tensors
-# are made from arrays (`torch.from_numpy`), never arrays from outputs, so that a tape does not keep its own graph alive.
+# are made from arrays (`torch.from_numpy`), never arrays from outputs: a tape must not keep its own graph alive.
 
 _INDEX_TYPES = (np.int32, np.int32, np.int64, np.int32, np.int32)
 _ALIGN = 64  # bytes of a cache line and of the widest vector
@@ -204,7 +204,10 @@ def _carve(dtype: torch.dtype, shapes: Shapes) -> dict[str, NDArray[Any]]:
     sizes = [_padded(math.prod(shape) * dtype.itemsize, _ALIGN) for shape in shapes.values()]
     block = np.asarray(_Lease(sum(sizes) + _ALIGN))
     starts = itertools.accumulate(sizes, initial=-block.ctypes.data % _ALIGN)
-    return {name: np.ndarray(shape, kind, block, start) for (name, shape), start in zip(shapes.items(), starts)}
+    return {
+        name: np.ndarray(shape, kind, block, start)
+        for (name, shape), start in zip(shapes.items(), starts, strict=False)
+    }
 
 
 def _empty(dtype: torch.dtype, *shape: int) -> NDArray[Any]:

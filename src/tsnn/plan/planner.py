@@ -79,7 +79,8 @@ def message_lengths(stream: EventStream) -> F64:
     """Euclidean length of every event's message; for a single number, such as a weight, its size."""
     if stream.msg is None:
         return np.zeros(stream.num_events)
-    return np.sqrt(np.einsum("ij,ij->i", stream.msg, stream.msg, dtype=np.float64))
+    lengths: F64 = np.sqrt(np.einsum("ij,ij->i", stream.msg, stream.msg, dtype=np.float64))
+    return lengths
 
 
 class Planner:
