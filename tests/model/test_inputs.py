@@ -38,7 +38,7 @@ def test_every_feature_has_a_name(off):
     matrix = feature_matrix(facts, config, gaps="log", mean_gap=2.0)
     assert matrix.shape == (3, len(feature_names(config)))
     assert len(feature_names(FeatureConfig())) - len(feature_names(config)) == {
-        None: 0, "pairs": 4, "common_neighbors": 4, "two_hop": 2, "successor": 6, "edgebank_recency": 3, "activity": 9,
+        None: 0, "pairs": 4, "common_neighbors": 4, "two_hop": 2, "successor": 8, "edgebank_recency": 3, "activity": 9,
         "strength": 3, "walks": 20,
     }[off]  # fmt: skip
 

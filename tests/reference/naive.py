@@ -171,7 +171,7 @@ def mean_gap(t: Sequence[float]) -> float:
 def psi_dim(config: NaiveConfig, num_relations: int, num_types: int) -> int:
     """Width of the score features (eq:score_features)."""
     m, f = config.model, config.features
-    data = 4 + 4 * f.pairs + 3 * f.edgebank_recency + 4 * f.common_neighbors + 2 * f.two_hop + 6 * f.successor
+    data = 4 + 4 * f.pairs + 3 * f.edgebank_recency + 4 * f.common_neighbors + 2 * f.two_hop + 8 * f.successor
     data += 9 * f.activity + 3 * f.strength + 20 * f.walks
     embedded = m.relation_dim * (num_relations > 0) + 2 * m.type_dim * (num_types > 0)
     return 5 + data + embedded + 2 * m.time_dim * f.encoded_gaps + m.stalk_dim * f.transported_difference
@@ -300,6 +300,7 @@ class State:
     destinations: dict[int, list[int]] = field(default_factory=dict)  # of each source, oldest first
     succ: Counter[tuple[int, int]] = field(default_factory=Counter)
     succ_total: Counter[int] = field(default_factory=Counter)
+    trips: Counter[tuple[int, int, int]] = field(default_factory=Counter)
     walk: dict[int, list[np.ndarray]] = field(default_factory=dict)  # sums of signatures at the ends of 0, 1, 2 steps
     walk_decay: float = 1.0
 
@@ -368,6 +369,8 @@ class State:
         if visited:
             self.succ[visited[-1], v] += 1
             self.succ_total[visited[-1]] += 1
+        if len(visited) > 1:
+            self.trips[visited[-2], visited[-1], v] += 1
         visited.append(v)
 
 
@@ -480,7 +483,14 @@ def successor_facts(state: State, u: int, c: int) -> dict[str, float]:
             count = state.succ[p, c]
             share = count / max(1, state.succ_total[p])
         facts |= {f"succ_count_{j + 1}": count, f"succ_share_{j + 1}": share}
-    return facts
+    return facts | successor_pair_facts(state, latest_first[1::-1], c)
+
+
+def successor_pair_facts(state: State, last_two: list[int], c: int) -> dict[str, float]:
+    """How often did whoever went the last two destinations in this order go on to c?"""
+    count = state.trips[(*last_two, c)] if len(last_two) == 2 else 0
+    share = count / state.succ[tuple(last_two)] if count else 0.0
+    return {"succ_pair_count": count, "succ_pair_share": share}
 
 
 def features(facts: dict[str, float], config: NaiveConfig, gap: float) -> list[float]:
@@ -507,8 +517,8 @@ def features(facts: dict[str, float], config: NaiveConfig, gap: float) -> list[f
     if f.two_hop:
         logs, raws = [*logs, "two_hop_count"], [*raws, "two_hop_share"]
     if f.successor:
-        logs += [f"succ_count_{j}" for j in (1, 2, 3)]
-        raws += [f"succ_share_{j}" for j in (1, 2, 3)]
+        logs += [*(f"succ_count_{j}" for j in (1, 2, 3)), "succ_pair_count"]
+        raws += [*(f"succ_share_{j}" for j in (1, 2, 3)), "succ_pair_share"]
     if f.activity:
         lgs, nevers = [*lgs, "dst_in_gap"], [*nevers, "dst_in_gap"]
         logs += ["src_count", "dst_count", "dst_in_count", "src_recent", "dst_recent"]

@@ -56,8 +56,8 @@ def features(config: FeatureConfig) -> tuple[Feature, ...]:
     if config.two_hop:
         table += [Feature("log", "two_hop_count"), Feature("raw", "two_hop_share")]
     if config.successor:
-        table += _all("log", "succ_count_1", "succ_count_2", "succ_count_3")
-        table += _all("raw", "succ_share_1", "succ_share_2", "succ_share_3")
+        table += _all("log", "succ_count_1", "succ_count_2", "succ_count_3", "succ_pair_count")
+        table += _all("raw", "succ_share_1", "succ_share_2", "succ_share_3", "succ_pair_share")
     if config.activity:
         table += _all("log", "src_count", "dst_count", "dst_in_count")
         table += [Feature("lg", "dst_in_gap"), Feature("never", "dst_in_gap")]

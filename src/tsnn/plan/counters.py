@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tsnn.errors import RunError
 from tsnn.plan import kernels
-from tsnn.plan.kernels import EMPTY, N_BANK, N_PAIRS, N_SUCC, QUEUE_HEAD, QUEUE_TAIL, Scratch, Tables
+from tsnn.plan.kernels import EMPTY, N_BANK, N_PAIRS, N_SUCC, N_TRIPS, QUEUE_HEAD, QUEUE_TAIL, Scratch, Tables
 from tsnn.random import random_words
 from tsnn.types import I64, U64
 
@@ -41,8 +41,9 @@ _TABLES: dict[str, dict[str, tuple[type[np.generic], float]]] = {
         "bank_last_event": (np.int64, -1),
     },
     "succ": {"succ_key": (np.int64, EMPTY), "succ_count": (np.int64, 0)},
+    "trip": {"trip_key": (np.int64, EMPTY), "trip_count": (np.int64, 0)},
 }
-_USED = {"pair": N_PAIRS, "bank": N_BANK, "succ": N_SUCC}
+_USED = {"pair": N_PAIRS, "bank": N_BANK, "succ": N_SUCC, "trip": N_TRIPS}
 _QUEUE: dict[str, type[np.generic]] = {"queue_t": np.float64, "queue_slot": np.int64, "queue_next": np.int64}
 _RINGS: dict[str, type[np.generic]] = {"ring_id": np.int32, "ring_t": np.float64, "ring_type": np.int32}
 _FIRST_CAPACITY = 64
@@ -63,7 +64,7 @@ class Counters:
                 columns[name] = np.full(_FIRST_CAPACITY, fill, dtype)
         for name, dtype in _QUEUE.items():
             columns[name] = np.zeros(_FIRST_CAPACITY, dtype)
-        columns["ints"] = np.zeros(6, np.int64)
+        columns["ints"] = np.zeros(kernels.NUM_INTS, np.int64)
         self.tables = Tables(**columns)  # type: ignore[arg-type]
         self.scratch = _scratch(num_nodes)
 
@@ -189,7 +190,7 @@ def _by_key(name: str, tables: Tables) -> I64:
 
 def _rehashed(name: str, old: Mapping[str, NDArray[Any]], entries: int) -> tuple[dict[str, NDArray[np.generic]], I64]:
     """A table's columns in a new one with room for `entries`, and the slot that each old slot went to."""
-    capacity = max(_FIRST_CAPACITY, 1 << (4 * entries - 1).bit_length())
+    capacity = max(_FIRST_CAPACITY, 1 << (2 * entries - 1).bit_length())
     new = {column: np.full(capacity, fill, dtype) for column, (dtype, fill) in _TABLES[name].items()}
     key = f"{name}_key"
     if name == "bank":

@@ -36,6 +36,8 @@ FACTS = (
     "succ_share_1",  # that count over all moves from there
     "succ_share_2",
     "succ_share_3",
+    "succ_pair_count",  # moves to the candidate by whoever had gone the source's last two destinations in this order
+    "succ_pair_share",
     "walk_01",  # decayed walks of i steps from the source that meet walks of j steps from the candidate (walk_ij)
     "walk_02",
     "walk_10",

@@ -23,7 +23,8 @@ Int = Any  # whatever integer type the compiler sees
 TWO_HOP_CAP = 10  # app:complexity: the inner expansion is bounded
 
 # Entries of Tables.ints
-ROWS, N_PAIRS, N_BANK, N_SUCC, QUEUE_HEAD, QUEUE_TAIL = range(6)
+ROWS, N_PAIRS, N_BANK, N_SUCC, N_TRIPS, QUEUE_HEAD, QUEUE_TAIL = range(7)
+NUM_INTS = 7
 
 SRC_GAP = COLUMN["src_gap"]
 DST_GAP = COLUMN["dst_gap"]
@@ -48,6 +49,8 @@ TWO_HOP_COUNT = COLUMN["two_hop_count"]
 TWO_HOP_SHARE = COLUMN["two_hop_share"]
 SUCC_COUNT = COLUMN["succ_count_1"]
 SUCC_SHARE = COLUMN["succ_share_1"]
+SUCC_PAIR_COUNT = COLUMN["succ_pair_count"]
+SUCC_PAIR_SHARE = COLUMN["succ_pair_share"]
 WALK = COLUMN["walk_01"]
 WALK_COS = COLUMN["walk_cos_01"]
 WALK_SRC = COLUMN["walk_src_1"]
@@ -86,6 +89,8 @@ class Tables(NamedTuple):
     queue_next: I64  # next queued event of the same slot; -1 if none
     succ_key: I64  # hash table (destination << 32 | next destination)
     succ_count: I64
+    trip_key: I64  # hash table of three destinations in a row
+    trip_count: I64
     walk: NDArray[np.float32]  # (N, 1 + STEPS, D) sums of signatures at the ends of walks; layer 0 is the node's own
     ints: I64
 
@@ -166,6 +171,15 @@ def _hash(key: Int, mask: Int) -> Int:
 @njit(cache=True, nogil=True, inline="always")
 def _pair(a: Int, b: Int) -> Int:
     return (np.int64(a) << np.int64(32)) | np.int64(b)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _triple(a: Int, b: Int, c: Int) -> Int:
+    """63 bits of a hash stand for the three: of a billion triples, two are mixed up with a chance of one in 18."""
+    x = np.uint64(_pair(a, b)) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(32)) ^ np.uint64(c)) * np.uint64(0xD6E8FEB86659FD93)
+    x = (x ^ (x >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return np.int64(x >> np.uint64(1))
 
 
 @njit(cache=True, nogil=True)
@@ -295,6 +309,13 @@ def _observe_move(tab: Tables, u: Int, v: Int) -> None:
             tab.ints[N_SUCC] += 1
         tab.succ_count[i] += 1
         tab.succ_total[previous] += 1
+        if tab.last_dst[u, 1] >= 0:
+            key = _triple(tab.last_dst[u, 1], previous, v)
+            i = find(tab.trip_key, key)
+            if tab.trip_key[i] == EMPTY:
+                tab.trip_key[i] = key
+                tab.ints[N_TRIPS] += 1
+            tab.trip_count[i] += 1
     tab.last_dst[u, 2] = tab.last_dst[u, 1]
     tab.last_dst[u, 1] = previous
     tab.last_dst[u, 0] = v
@@ -487,6 +508,12 @@ def _successor_facts(tab: Tables, u: Int, c: Int, row: F64) -> None:
         if tab.succ_key[i] != EMPTY:
             row[SUCC_COUNT + j] = tab.succ_count[i]
             row[SUCC_SHARE + j] = tab.succ_count[i] / tab.succ_total[p]
+    if tab.last_dst[u, 1] >= 0 and row[SUCC_COUNT] > 0:
+        last, before = tab.last_dst[u, 0], tab.last_dst[u, 1]
+        i = find(tab.trip_key, _triple(before, last, c))
+        if tab.trip_key[i] != EMPTY:
+            row[SUCC_PAIR_COUNT] = tab.trip_count[i]
+            row[SUCC_PAIR_SHARE] = tab.trip_count[i] / tab.succ_count[find(tab.succ_key, _pair(before, last))]
 
 
 @njit(cache=True, nogil=True)
