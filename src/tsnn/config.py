@@ -98,7 +98,7 @@ class TrainConfig(_Section):
     epochs: Positive = 10
     patience: Positive = 5
     warmup: Natural = 8  # epochs of the score head on data features alone, before states join in
-    chunk: Positive = 100  # L_c
+    chunk: Positive = 200  # L_c
     negatives: Positive = 1  # K_neg
     sampler: Literal["random", "mixed"] = "random"  # Track B | Track A
     lr: Annotated[float, Field(gt=0)] = 3e-3

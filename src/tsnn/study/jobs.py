@@ -30,7 +30,7 @@ from tsnn.model.tsnn import TSNN
 from tsnn.training.trainer import Trainer
 from tsnn.types import Visibility
 
-FORMAT = 1  # raise it when stored figures no longer mean what the code computes
+FORMAT = 2  # raise it when stored figures no longer mean what the code computes
 MODEL = "tsnn"
 _SHUFFLE_SEED = 0
 Record = dict[str, Any]
