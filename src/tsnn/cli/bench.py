@@ -94,3 +94,23 @@ def peers(
     Console().print(
         f"tsnn trains {result['ratio']:.1f} times as fast, after {result['tsnn']['warm_head_s']:.1f} s of warm-up."
     )
+
+
+@app.command()
+def serve(
+    nodes: Annotated[list[int] | None, typer.Option(help="Numbers of nodes; may be given several times.")] = None,
+    seconds: Annotated[float, typer.Option(help="Most seconds of each phase.")] = 8.0,
+    queries: Annotated[int, typer.Option(help="Most recommendations timed in each phase.")] = 300,
+    json: Json = False,
+) -> None:
+    """The live service under load on loopback: durable events/s, and latency of recommendations meanwhile."""
+    from tsnn.bench.serve import NODES as SERVED
+    from tsnn.bench.serve import bench_serve
+
+    result = bench_serve(tuple(nodes or SERVED), seconds, queries)
+    if json:
+        print_json(result)
+        return
+    Console().print(result["ingest"])
+    for row in result["recommend"]:
+        Console().print(row)

@@ -195,7 +195,7 @@ class TSNN(nn.Module):
         if features.transported_difference:
             columns.append(self._local_difference(compared, query))
         bank_count = self._tensor(plan.facts[:, COLUMN["bank_count"]])
-        parts: ScoreParts = self.head(torch.cat(columns, dim=1), bank_count, relation)
+        parts: ScoreParts = self.head(_beside(columns), bank_count, relation)
         return parts
 
     def _local_difference(self, compared: Compared, query: Tensor) -> Tensor:
@@ -235,3 +235,16 @@ def _fit(shift: Tensor, scale: Tensor, raw: Tensor) -> None:
     spread, mean = torch.std_mean(raw, dim=0)
     shift.copy_(mean)
     scale.copy_(torch.where(spread > 0, spread, 1.0))
+
+
+def _beside(columns: list[Tensor]) -> Tensor:
+    """Side by side; column-major where the features are, since to transpose everybody's costs as much as the head."""
+    features = columns[1]
+    if torch.is_grad_enabled() or features.stride(0) != 1 or len(features) < 2:
+        return torch.cat(columns, dim=1)
+    psi = features.new_empty(sum(block.shape[1] for block in columns), len(features)).t()
+    start = 0
+    for block in columns:
+        psi[:, start : start + block.shape[1]] = block
+        start += block.shape[1]
+    return psi

@@ -117,6 +117,13 @@ class LiveStore(StateStore):
             g[kept], norm2[kept] = self._lift(h, torch.cat(self._kept_F)[slots]), h.square().sum(-1)
         return g, norm2
 
+    def settled_apart(self) -> tuple[I64, Tensor, Tensor]:
+        """Nodes whose settled state is not their latest, with g and |h|^2 of the settled one."""
+        if not self._kept_nodes:
+            return np.zeros(0, np.int64), self._g[:0], self._norm2[:0]
+        h = torch.cat(self._kept_h)
+        return np.concatenate(self._kept_nodes), self._lift(h, torch.cat(self._kept_F)), h.square().sum(-1)
+
     def _lift(self, h: Tensor, F: Tensor) -> Tensor:
         return reflect(self._model.live(F), h, eps=self._model.config.model.reflector_eps)
 

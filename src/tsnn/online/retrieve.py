@@ -64,10 +64,14 @@ def _neighbors(tables: Tables, nodes: I64, recent: int) -> I64:
 
 def _nearest(question: Question) -> list[I64]:
     """Smallest distance and largest inner product in synchronized coordinates."""
-    state = question.state
-    g, norm2 = state.store.synchronized(slice(0, len(state.ids)), question.moment.settled)
+    store = question.state.store
+    g, norm2 = store.synchronized(slice(0, len(question.state.ids)), settled=False)
     inner = (g @ question.q.T).squeeze(1)
     distance = norm2 - 2 * inner  # |q - g|^2 but for |q|^2, since |g| = |h|
+    if question.moment.settled:  # patched here: a settled copy of everybody's coordinates would cost more than all else
+        nodes, g, norm2 = store.settled_apart()
+        inner[nodes] = (g @ question.q.T).squeeze(1)
+        distance[nodes] = norm2 - 2 * inner[nodes]
     return [_largest(-distance.numpy(), NEAREST), _largest(inner.numpy(), NEAREST)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,19 @@ from numpy.typing import NDArray
 
 from tsnn.plan import kernels
 from tsnn.plan.counters import Counters
-from tsnn.plan.facts import COLUMN, FACTS
+from tsnn.plan.facts import FACTS
 from tsnn.plan.kernels import (
+    BANK_GAP,
+    DST_COUNT,
+    DST_GAP,
+    DST_IN_AGE,
+    DST_IN_COUNT,
+    DST_IN_GAP,
     DST_RECENT,
+    PAIR_GAP,
     ROWS,
+    SRC_COUNT,
+    SRC_GAP,
     SRC_RECENT,
     STEPS,
     TINY,
@@ -49,9 +59,9 @@ def survey(
     if options.common or options.two_hop:
         kernels.mark_near(tables, scratch, options, src, cand, near)
     facts = np.zeros((len(cand), len(FACTS)), dtype, order="F")  # it is filled, and then read, column by column
-    _plain_facts(tables, options.activity_rate, src, t, _as_slice(cand), facts)
+    _plain_facts(tables, options.activity_rate, src, t, cand, facts)
     if tables.walk.shape[2]:
-        _walk_facts(tables, options.walk_rate, src, t, cand, facts)
+        _walk_facts(tables.walk, tables.last_t, tables.degree, options.walk_rate, src, t, cand, facts)
     few = np.flatnonzero(near)
     probed = np.empty((len(few), len(FACTS)))
     kernels.probe(tables, scratch, options, src, t, edge_type, cand[few], probed)
@@ -59,67 +69,73 @@ def survey(
     return facts
 
 
-def _as_slice(cand: I64) -> slice | I64:
-    """Consecutive candidates as a slice: their columns are then views."""
-    if len(cand) and cand[-1] - cand[0] == len(cand) - 1 and (np.diff(cand) == 1).all():
-        return slice(int(cand[0]), int(cand[-1]) + 1)
-    return cand
-
-
-def _plain_facts(tables: Tables, rate: float, src: int, t: float, nodes: slice | I64, facts: Facts) -> None:
+@njit(cache=True, nogil=True)
+def _plain_facts(tab: Tables, rate: float, src: int, t: float, cand: I64, facts: Any) -> None:
     """What either says by itself; everything else as for two nodes that never met."""
-    degree, in_degree = tables.degree[nodes], tables.in_degree[nodes]
-    facts[:, COLUMN["src_gap"]] = t - tables.last_t[src] if tables.degree[src] else -1.0
-    facts[:, COLUMN["dst_gap"]] = np.where(degree > 0, t - tables.last_t[nodes], -1.0)
-    facts[:, COLUMN["dst_in_age"]] = np.where(in_degree > 0, tables.ints[ROWS] - tables.last_in_row[nodes], -1)
-    facts[:, COLUMN["src_count"]] = tables.degree[src]
-    facts[:, COLUMN["dst_count"]] = degree
-    facts[:, COLUMN["dst_in_count"]] = in_degree
-    facts[:, COLUMN["dst_in_gap"]] = np.where(in_degree > 0, t - tables.last_in_t[nodes], -1.0)
-    _activity_facts(tables, rate, t, slice(src, src + 1), facts[:, SRC_RECENT : SRC_RECENT + 3])
-    _activity_facts(tables, rate, t, nodes, facts[:, DST_RECENT : DST_RECENT + 3])
-    facts[:, COLUMN["pair_gap"]] = facts[:, COLUMN["bank_gap"]] = -1.0
-
-
-def _activity_facts(tables: Tables, rate: float, t: float, nodes: slice | I64, facts: Facts) -> None:
-    """`kernels._activity_facts` of all these nodes."""
-    recent, seen = tables.recent[nodes], tables.degree[nodes] > 0
-    events = np.where(seen, recent[:, 0] + recent[:, 1], 1.0)
-    facts[:, 0] = np.where(seen, np.exp(-rate * (t - tables.last_t[nodes])) * events, 0.0)
-    facts[:, 1] = np.where(seen, recent[:, 1] / events, 0.5)
-    facts[:, 2] = recent[:, 2] / events
-
-
-def _walk_facts(tables: Tables, rate: float, src: int, t: float, cand: I64, facts: Facts) -> None:
-    """`kernels._walk_facts` of all candidates, each candidate's walks being read once."""
-    products = np.empty((len(cand), STEPS + 1, STEPS + 2), np.float32)
-    own = tables.walk[src]
-    _multiply(tables.walk, own, cand, products)
-    fade_src = np.exp(-rate * (t - tables.last_t[src])) if tables.degree[src] else 0.0
-    fade_dst = np.where(tables.degree[cand] > 0, np.exp(-rate * (t - tables.last_t[cand])), 0.0)
-    fades = [np.ones(len(cand)), fade_dst, fade_dst * fade_dst]
-    selves = [np.float64(1.0), *(fade_src ** (2 * i) * (own[i] @ own[i]) for i in range(1, STEPS + 1))]
-    others = [np.float64(1.0), *(fades[i] * fades[i] * products[:, i, STEPS + 1] for i in range(1, STEPS + 1))]
-    for i in range(1, STEPS + 1):
-        facts[:, WALK_SRC + i - 1] = selves[i]
-        facts[:, WALK_DST + i - 1] = others[i]
-    steps = [(i, j) for i in range(STEPS + 1) for j in range(STEPS + 1) if i + j > 0]
-    for column, (i, j) in enumerate(steps):
-        meetings = fade_src**i * fades[j] * products[:, j, i]
-        facts[:, WALK + column] = meetings
-        facts[:, WALK_COS + column] = meetings / np.sqrt(np.maximum(selves[i] * others[j], TINY))
+    degree, in_degree, last_t, last_in_t = tab.degree, tab.in_degree, tab.last_t, tab.last_in_t
+    last_in_row, recent, rows = tab.last_in_row, tab.recent, tab.ints[ROWS]
+    own = np.zeros(3)
+    own[1] = 0.5
+    if degree[src]:
+        events = recent[src, 0] + recent[src, 1]
+        own[0] = math.exp(-rate * (t - last_t[src])) * events
+        own[1], own[2] = recent[src, 1] / events, recent[src, 2] / events
+    for j in range(len(cand)):
+        c = cand[j]
+        facts[j, SRC_GAP] = t - last_t[src] if degree[src] else -1.0
+        facts[j, SRC_COUNT] = degree[src]
+        facts[j, PAIR_GAP] = facts[j, BANK_GAP] = facts[j, DST_GAP] = facts[j, DST_IN_AGE] = facts[j, DST_IN_GAP] = -1.0
+        for i in range(3):
+            facts[j, SRC_RECENT + i] = own[i]
+        facts[j, DST_RECENT + 1] = 0.5
+        if degree[c]:
+            facts[j, DST_GAP] = t - last_t[c]
+            facts[j, DST_COUNT] = degree[c]
+            events = recent[c, 0] + recent[c, 1]
+            facts[j, DST_RECENT] = math.exp(-rate * (t - last_t[c])) * events
+            facts[j, DST_RECENT + 1] = recent[c, 1] / events
+            facts[j, DST_RECENT + 2] = recent[c, 2] / events
+        if in_degree[c]:
+            facts[j, DST_IN_AGE] = rows - last_in_row[c]
+            facts[j, DST_IN_COUNT] = in_degree[c]
+            facts[j, DST_IN_GAP] = t - last_in_t[c]
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _multiply(walk: Any, own: Any, cand: Any, out: Any) -> None:
-    """Of each layer of every candidate's walks: the products with the source's three layers and with itself."""
+def _walk_facts(walk: Any, last_t: Any, degree: Any, rate: float, src: int, t: float, cand: I64, facts: Any) -> None:
+    """`kernels._walk_facts` of all candidates, each candidate's walks being read once."""
+    own, dim = walk[src], walk.shape[2]
+    fade_src = math.exp(-rate * (t - last_t[src])) if degree[src] else 0.0
+    product = np.empty((STEPS + 1, STEPS + 2))
+    mine, theirs = np.ones(STEPS + 1), np.ones(STEPS + 1)
+    near, far = np.ones(STEPS + 1), np.ones(STEPS + 1)  # powers of either side's fading
+    for i in range(1, STEPS + 1):
+        square = np.float32(0.0)
+        for x in range(dim):
+            square += own[i, x] * own[i, x]
+        near[i] = near[i - 1] * fade_src
+        mine[i] = near[i] * near[i] * square
     for r in range(len(cand)):
-        for j in range(walk.shape[1]):
+        for j in range(STEPS + 1):
             a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
-            for x in range(walk.shape[2]):
+            for x in range(dim):
                 w = walk[cand[r], j, x]
                 a += w * own[0, x]
                 b += w * own[1, x]
                 c += w * own[2, x]
                 d += w * w
-            out[r, j, 0], out[r, j, 1], out[r, j, 2], out[r, j, 3] = a, b, c, d
+            product[j, 0], product[j, 1], product[j, 2], product[j, 3] = a, b, c, d
+        fade = math.exp(-rate * (t - last_t[cand[r]])) if degree[cand[r]] else 0.0
+        for j in range(1, STEPS + 1):
+            far[j] = far[j - 1] * fade
+            theirs[j] = far[j] * far[j] * product[j, STEPS + 1]
+            facts[r, WALK_SRC + j - 1] = mine[j]
+            facts[r, WALK_DST + j - 1] = theirs[j]
+        column = 0
+        for i in range(STEPS + 1):
+            for j in range(STEPS + 1):
+                if i + j > 0:
+                    meeting = near[i] * far[j] * product[j, i]
+                    facts[r, WALK + column] = meeting
+                    facts[r, WALK_COS + column] = meeting / math.sqrt(max(mine[i] * theirs[j], TINY))
+                    column += 1
