@@ -95,7 +95,7 @@ class TrainConfig(_Section):
     """Truncated BPTT (alg:train)."""
 
     visibility: str = "strict"
-    epochs: Positive = 10
+    epochs: Natural = 10  # 0: the warm head alone, without states
     patience: Positive = 5
     warmup: Natural = 8  # epochs of the score head on data features alone, before states join in
     chunk: Positive = 200  # L_c
@@ -117,6 +117,12 @@ class TrainConfig(_Section):
     @classmethod
     def _known(cls, text: str) -> str:
         return str(Visibility.parse(text))
+
+    @model_validator(mode="after")
+    def _trains_something(self) -> TrainConfig:
+        if not self.epochs and not self.warmup:
+            raise ValueError("epochs = 0 and warmup = 0 leave nothing to train")
+        return self
 
 
 class Config(_Section):

@@ -153,3 +153,11 @@ def test_two_runs_are_bit_identical_and_seeds_differ():
         trainer.run()
     assert all(torch.equal(value, weights(second)[name]) for name, value in weights(first).items())
     assert not torch.equal(weights(first)["head.mlp.0.weight"], weights(other)["head.mlp.0.weight"])
+
+
+def test_no_epochs_leave_the_warm_head_alone():
+    """What a model without states is compared with."""
+    trainer = make(train__epochs=0, train__warmup=1)
+    trained = trainer.run()
+    assert trained.best_epoch == -1
+    assert not trained.model.head.geometry_weight
