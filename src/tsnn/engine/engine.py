@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tsnn.data.events import EventStream
 from tsnn.engine import reference
-from tsnn.engine.frozen import frozen_update
+from tsnn.engine.frozen import Frozen
 from tsnn.engine.fused import fused_geometry, fused_update
 from tsnn.engine.tail import fused_losses, fused_scalars
 from tsnn.memory.store import StateStore, take_rows
@@ -86,10 +86,10 @@ class FusedEngine(ReferenceEngine):
 
     def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
         """See `tsnn.engine.fused`; without gradients, `tsnn.engine.frozen`."""
-        config = model.config.model
-        eta = float(capped_step(config.step_size, model.updater.gain()))
-        run = fused_update if torch.is_grad_enabled() else frozen_update
-        log = run(model.updater, plan, context.cpu(), h0, F0, config, eta)
+        if torch.is_grad_enabled():
+            log = fused_update(model.updater, plan, context.cpu(), h0, F0, model.config.model, _step_size(model))
+        else:
+            log = freeze(model).update(plan, context.cpu(), h0, F0)
         return Versions(*(part.to(context.device) for part in log))
 
     def compare(
@@ -118,6 +118,26 @@ class FusedEngine(ReferenceEngine):
         """Compiled where they are on the host."""
         make = fused_losses if terms[0].device.type == "cpu" else chunk_losses
         return make(*terms, width=width, temperature=temperature)
+
+
+class ServingEngine(FusedEngine):
+    """The fused engine for one model whose weights no longer change."""
+
+    def __init__(self, model: TSNN) -> None:
+        self._frozen = freeze(model)
+
+    def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
+        """Without gradients."""
+        return Versions(*self._frozen.update(plan, context, h0, F0))
+
+
+def freeze(model: TSNN) -> Frozen:
+    """The model's recurrence with its present weights."""
+    return Frozen(model.updater, model.config.model, _step_size(model))
+
+
+def _step_size(model: TSNN) -> float:
+    return float(capped_step(model.config.model.step_size, model.updater.gain()))
 
 
 def pick_engine(name: str) -> Engine:

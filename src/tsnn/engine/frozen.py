@@ -19,31 +19,38 @@ from tsnn.engine.fused import Logs, Parameters, Updater
 from tsnn.plan.chunk import UpdatePlan
 
 
-@torch.no_grad()
-def frozen_update(
-    updater: Updater, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor, cfg: ModelConfig, eta: float
-) -> Logs:
-    """`fused_update` without its autograd node: serving and every replay run this."""
-    p = Parameters(*(weight.detach().cpu() for weight in Parameters.of(updater)))
-    dims = fused._dims(plan, cfg, float(eta), p.msg_in.dtype)
-    rows = context.detach().reshape(2 * dims.n, -1).contiguous()
-    shares = (
-        _context_share(dims, p.frame_in, p.frame_in_bias, rows),
-        _context_share(dims, p.msg_in, p.msg_in_bias, rows),
-    )
-    tape = fused._tape(dims, plan, h0.to(rows), F0.to(rows), *shares)
-    kernels.forward(dims, fused._plan_arrays(plan), fused._forward_weights(dims, p), tape)
-    h, F, energy, smooth = map(torch.from_numpy, (tape.h, tape.F, tape.energy, tape.smooth))
-    return h, F, energy, smooth
+class Frozen:
+    """`fused_update` without its autograd node, for weights that stay as they are: they are laid out once."""
 
+    @torch.no_grad()
+    def __init__(self, updater: Updater, cfg: ModelConfig, eta: float) -> None:
+        p = Parameters(*(weight.detach().cpu() for weight in Parameters.of(updater)))
+        self._dims = fused._dims(cfg, eta, p.msg_in.dtype)
+        self._weights = fused._forward_weights(self._dims, p)
+        self._layers = [
+            (self._columns(weight), nn.functional.pad(bias, (0, self._dims.wp - self._dims.w)).numpy())
+            for weight, bias in ((p.frame_in, p.frame_in_bias), (p.msg_in, p.msg_in_bias))
+        ]
 
-def _context_share(dims: kernels.Dims, weight: Tensor, bias: Tensor, rows: Tensor) -> NDArray[Any]:
-    """bias + W_context context for every endpoint row, padded to whole vectors."""
-    pad = dims.wp - dims.w
-    columns = nn.functional.pad(weight[:, 2 * dims.d :].t(), (0, pad)).contiguous()
-    out = fused._empty(rows.dtype, len(rows), dims.wp)
-    _fill(rows.numpy(), columns.numpy(), nn.functional.pad(bias, (0, pad)).numpy(), out)
-    return out
+    def _columns(self, weight: Tensor) -> NDArray[Any]:
+        """The context's part of a first layer, transposed and padded to whole vectors."""
+        pad = self._dims.wp - self._dims.w
+        return nn.functional.pad(weight[:, 2 * self._dims.d :].t(), (0, pad)).contiguous().numpy()
+
+    @torch.no_grad()
+    def update(self, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Logs:
+        """The logs of a chunk."""
+        dims = self._dims._replace(n=plan.num_events, n0=len(plan.nodes))
+        rows = context.detach().reshape(2 * dims.n, -1).contiguous()
+        shares = []
+        for columns, bias in self._layers:
+            share = fused._empty(rows.dtype, len(rows), dims.wp)
+            _fill(rows.numpy(), columns, bias, share)
+            shares.append(share)
+        tape = fused._tape(dims, plan, h0.to(rows), F0.to(rows), *shares)
+        kernels.forward(dims, fused._plan_arrays(plan), self._weights, tape)
+        h, F, energy, smooth = map(torch.from_numpy, (tape.h, tape.F, tape.energy, tape.smooth))
+        return h, F, energy, smooth
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

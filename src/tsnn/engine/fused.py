@@ -91,7 +91,7 @@ class FusedUpdate(torch.autograd.Function):
     ) -> Logs:
         """The logs of a chunk."""
         p = Parameters(*weights)
-        dims = _dims(plan, cfg, eta, p.msg_in.dtype)
+        dims = _dims(cfg, eta, p.msg_in.dtype)._replace(n=plan.num_events, n0=len(plan.nodes))
         rows = context.detach().reshape(2 * dims.n, -1).contiguous()
         shares = (
             _context_share(dims, p.frame_in, p.frame_in_bias, rows),
@@ -234,12 +234,13 @@ def _padded(size: int, lanes: int) -> int:
     return -(-size // lanes) * lanes
 
 
-def _dims(plan: UpdatePlan, cfg: ModelConfig, eta: float, dtype: torch.dtype) -> kernels.Dims:
+def _dims(cfg: ModelConfig, eta: float, dtype: torch.dtype) -> kernels.Dims:
+    """Of a chunk without events."""
     d, k, w = cfg.stalk_dim, cfg.num_reflectors, cfg.hidden_dim
     lanes = kernels.VECTOR_BYTES // dtype.itemsize
     dp, wp, kdp, d2p, d3p = (_padded(size, lanes) for size in (d, w, k * d, 2 * d, 3 * d))
     return kernels.Dims(
-        n=plan.num_events, n0=len(plan.nodes), d=d, k=k, kr=k if cfg.transport else 0, w=w, dp=dp, wp=wp, kdp=kdp,
+        n=0, n0=0, d=d, k=k, kr=k if cfg.transport else 0, w=w, dp=dp, wp=wp, kdp=kdp,
         d2p=d2p, d3p=d3p, lanes=lanes, rounds=cfg.diffusion_steps, eta=eta, eps=cfg.reflector_eps,
         frame_update=cfg.frame_update, carry_over=cfg.carry_over,
     )  # fmt: skip

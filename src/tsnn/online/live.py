@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsnn.data.events import EventStream, NodeIds
-from tsnn.engine.engine import commit, pick_engine, run_update
+from tsnn.engine.engine import Engine, ReferenceEngine, ServingEngine, commit, run_update
 from tsnn.errors import RunError
 from tsnn.memory.frames import initial_frames
 from tsnn.memory.store import StateStore
@@ -155,7 +155,8 @@ class LiveState:
     def __init__(self, model: TSNN, ids: GrowingIds, saved: dict[str, Tensor]) -> None:
         self.model, self.ids = model, ids
         self.spec = PlanSpec.of(model.config, model.shape.mean_gap)
-        self._engine = pick_engine(model.config.train.engine)
+        reference = model.config.train.engine == "reference"
+        self._engine: Engine = ReferenceEngine() if reference else ServingEngine(model)
         self.origin: Any = saved["origin"].numpy()[()]
         self.clock: Any = saved["clock"].numpy()[()]
         self.node_type: I64 | None = saved["node_type"].numpy() if "node_type" in saved else None
