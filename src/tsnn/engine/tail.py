@@ -103,20 +103,13 @@ def _softplus(x: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _partition(row: Array, heat: float) -> tuple[float, float]:
-    """The largest score, and the sum of exponentials relative to it."""
-    top, mass = row.max(), 0.0
-    for x in row:
-        mass += math.exp((x - top) / heat)
-    return top, mass
-
-
-@njit(cache=True, nogil=True)
 def _add_ranking(scores: Array, width: int, heat: float, to: Array) -> None:
     queries = len(scores) // width
     for q in range(queries):
         row = scores[q * width : (q + 1) * width]
-        top, mass = _partition(row, heat)
+        top, mass = row.max(), 0.0
+        for x in row:
+            mass += math.exp((x - top) / heat)
         to[0] += (math.log(mass) + (top - row[0]) / heat) / queries
 
 
@@ -125,7 +118,9 @@ def _ranking_gradient(scores: Array, width: int, heat: float, g: float, to: Arra
     queries = len(scores) // width
     for q in range(queries):
         row = scores[q * width : (q + 1) * width]
-        top, mass = _partition(row, heat)
+        top, mass = row.max(), 0.0
+        for x in row:
+            mass += math.exp((x - top) / heat)
         for j in range(width):
             share = math.exp((row[j] - top) / heat) / mass
             to[q * width + j] = g * (share - (j == 0)) / (heat * queries)
