@@ -6,7 +6,7 @@ Step 1 of alg:tsnn is `source`, `candidate_geometry` and `decode`; Steps 2-6 are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -162,7 +162,8 @@ class TSNN(nn.Module):
         """The data-only columns of psi, standardized; they need no trained parameter, so they can be made ahead."""
         gaps, gap = self.config.model.gaps, self.shape.mean_gap
         matrix = feature_matrix(plan.facts, self.config.features, gaps=gaps, mean_gap=gap)
-        return (self._tensor(matrix) - self.feature_shift) / self.feature_scale
+        own = torch.from_numpy(matrix.astype(self._kind, copy=False)).to(self.device)
+        return own.sub_(self.feature_shift).div_(self.feature_scale)  # in place: it may be everybody's
 
     def standardize(self, raw: Tensor) -> None:
         """Fit shift and scale of the data features to rows of raw ones, seen in training."""
@@ -224,8 +225,11 @@ class TSNN(nn.Module):
         return refined
 
     def _tensor(self, values: object) -> Tensor:
-        kind = np.float32 if self.dtype == torch.float32 else np.float64
-        return torch.from_numpy(np.array(values, dtype=kind)).to(self.device)
+        return torch.from_numpy(np.array(values, dtype=self._kind)).to(self.device)
+
+    @property
+    def _kind(self) -> type[np.floating[Any]]:
+        return np.float32 if self.dtype == torch.float32 else np.float64
 
     def _index(self, values: object) -> Tensor:
         return torch.from_numpy(np.array(values, dtype=np.int64)).to(self.device)
