@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.online.runs import CLOCK, FEATURES, RELATIONS, make_small_run
-from tests.online.states import fingerprint
+from tests.online.states import differences, fingerprint
 from tsnn.bench.serve import Connection
 from tsnn.online.eventlog import Event
 from tsnn.online.predictor import Predictor
@@ -141,7 +141,9 @@ def check(run: Path, client: Client, reference: Predictor, applied: int) -> int:
         observe_events(restored, block)
     for event in events[applied:]:
         observe_events(reference, [event])
-    assert fingerprint(restored) == fingerprint(reference), "the state differs from that of an uninterrupted replay"
+    if fingerprint(restored) != fingerprint(reference):
+        apart = ", ".join(differences(restored, reference))
+        raise AssertionError(f"the state differs from that of an uninterrupted replay: {apart}")
     log.close()
     return len(events)
 

@@ -19,6 +19,18 @@ def fingerprint(predictor: Predictor) -> str:
     return digest.hexdigest()
 
 
+def differences(one: Predictor, other: Predictor) -> list[str]:
+    """Names of what two states hold differently."""
+    a, b = one.snapshot(), other.snapshot()
+    names = [] if a.ids.external == b.ids.external else ["ids"]
+    for name in sorted(a.tensors.keys() | b.tensors.keys()):
+        x, y = a.tensors.get(name), b.tensors.get(name)
+        if x is None or y is None or x.shape != y.shape or x.numpy().tobytes() != y.numpy().tobytes():
+            rows = [] if x is None or y is None or x.shape != y.shape else (x != y).nonzero()[:3].tolist()
+            names.append(f"{name} at {rows}")
+    return names
+
+
 def replay_one_by_one(run: object, events: list[Event]) -> Predictor:
     """The uninterrupted history: the run, and then every event on its own."""
     predictor = Predictor.load(run)  # type: ignore[arg-type]

@@ -86,8 +86,16 @@ def test_facts_of_an_unseen_pair_by_hand():
         "src_count": 1,
         "dst_count": 1,
         "dst_in_count": 1,
+        "dst_in_gap": 3,
+        "src_recent": pytest.approx(math.exp(-1 / 15_000)),
+        "src_in_share": 0,
+        "src_strength": 0,
+        "dst_recent": pytest.approx(math.exp(-3 / 15_000)),
+        "dst_in_share": 1,
+        "dst_strength": 0,
         "pair_count": 0,
         "pair_gap": -1,
+        "pair_strength": 0,
         "reverse_count": 0,
         "bank_count": 0,
         "bank_gap": -1,
@@ -103,6 +111,8 @@ def test_facts_of_an_unseen_pair_by_hand():
         "succ_share_1": 1,
         "succ_share_2": 0,
         "succ_share_3": 0,
+        "succ_pair_count": 0,
+        "succ_pair_share": 0,
     } | {name: 0 for name in result.facts[0][0] if name.startswith("walk_")}
 
 
@@ -123,16 +133,23 @@ def test_nothing_is_known_at_cut_zero():
     result, config = by_hand()
     facts = result.facts[2][0]
     assert {name for name, value in facts.items() if value} == {
-        "src_gap", "dst_gap", "dst_in_age", "pair_gap", "bank_gap"
+        "src_gap", "dst_gap", "dst_in_age", "dst_in_gap", "pair_gap", "bank_gap", "src_in_share", "dst_in_share"
     }  # fmt: skip
-    assert naive.features(facts, config, 1.5)[:8] == [0, 0, 1, 1, 0, 0, 1, 0]
+    plain = naive.features(facts, config, 1.5)
+    assert sorted(set(plain)) == [0, 0.5, 1]
+    assert (plain.count(1), plain.count(0.5)) == (5, 2)  # never: source, candidate, pair, bank, as destination
     assert result.num_pairs[2] == 0
 
 
 def test_features_by_hand():
     result, config = by_hand()
     one = math.log1p(1 / 1.5)
-    expected = [one, one, 0, 0, math.log(2), one, 0, 0, math.log(2), one, 0, 0, 0, 0, 0, math.log(2), 1] + [0] * 26
+    two = math.log(2)
+    recent = [math.log1p(math.exp(-1 / 15_000)), math.log1p(math.exp(-1 / 15_000) + math.exp(-4 / 15_000))]
+    lgs = [one] * 5  # source, candidate, pair, bank, as destination
+    logs = [two, 0, two, 0, two, 0, 0, 0, 0, two, math.log(3), math.log(3), *recent, 0, 0, 0]
+    raws = [0, 0, 0, 1, 0, 0, 0, 0, 0, 1]
+    expected = [*lgs, *logs, *[0] * 12, *[0] * 5, *raws, *[0] * 8]  # between them walks that were not taken
     assert naive.features(result.facts[0][1], config, 1.5) == pytest.approx(expected)
     raw = NaiveConfig.build({"gaps": "raw"})
     assert naive.features(result.facts[0][0], raw, 1.5)[:4] == [1, 3, 0, 0]

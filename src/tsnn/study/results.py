@@ -51,7 +51,9 @@ def render(folder: Path) -> str:
 
 
 def write_page(root: Path) -> Path:
-    """Write the page of a project."""
+    """Write the page of a project, with its figures."""
+    for drawn in (root / "results").glob("*.svg"):
+        write_text(root / PAGE.parent / "images" / f"results-{drawn.name}", drawn.read_text())
     write_text(root / PAGE, render(root / "results"))
     return root / PAGE
 
@@ -61,7 +63,7 @@ def section(name: str, rows: list[Row], folder: Path) -> list[str]:
     lines = [f"## {HEADINGS[name]}", "", f"Made by `tsnn reproduce {name} --out results`.", ""]
     lines += table_lines(rows)
     if (folder / f"{name}.svg").is_file():
-        lines += [f"![{HEADINGS[name]}](../results/{name}.svg)", ""]
+        lines += [f"![{HEADINGS[name]}](images/results-{name}.svg)", ""]
     lines += removals(rows) if any("change" in row for row in rows) else agreement(name, rows)
     notes = folder / "notes" / f"{name}.md"
     return [*lines, notes.read_text().rstrip(), ""] if notes.is_file() else lines
