@@ -54,7 +54,10 @@ _WIDE = bool(binding.get_host_cpu_features().get("avx512f", False))
 VECTOR_BYTES = 64 if _WIDE else 32
 PANEL_VECTORS = 4 if _WIDE else 2  # accumulators of two endpoints must fit the registers
 
-# No 'nnan'/'ninf': a diverging run must show its NaNs. Results are the same from run to run.
+# No 'nnan'/'ninf': a diverging run must show its NaNs. 'reassoc' lets the compiler choose the order of a sum once, while
+# compiling; to be the same in every process, such a sum must be inlined into its entry. A function left outside is linked
+# by name, to whichever copy this process happened to load first, and copies are optimized differently: that is why
+# whatever holds a plain sum or product is _INLINE, and _INNER only what calls a generated block of fixed order.
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
 _INNER: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "error_model": "numpy"}
 _INLINE: dict[str, Any] = {**_INNER, "forceinline": True}
@@ -964,7 +967,7 @@ def _tanh32(x: Any) -> Any:
 # ----------------------------------------------------------------------------------------------------------------
 
 
-@njit(**_INNER)
+@njit(**_INLINE)
 def open_frame(fr: Frames, row: int, f: Ptr, eps: float) -> None:
     """Unit reflectors, reciprocal lengths and Gram matrix of frame version `row`, whose parameters are f (k, d)."""
     N, G, inv = at(fr.N, row * fr.k * fr.d), at(fr.G, row * fr.k * fr.k), at(fr.inv, row * fr.k)
@@ -1020,7 +1023,7 @@ def frame_adjoint(fg: FrameGrads, row: int, k: int, d: int, x: Ptr, t: Ptr, dz: 
         _frame_adjoint(at(fg.N, i * k * d), k, d, at(fg.S, i * k * k), t, dz, s, x)
 
 
-@njit(**_INNER)
+@njit(**_INLINE)
 def close_frame(fr: Frames, fg: FrameGrads, row: int, out: Ptr) -> None:
     """out += gradient of the frame parameters, from what was collected for frame version `row`."""
     k, d = fr.k, fr.d
@@ -1095,7 +1098,7 @@ def perceptron(dims: Dims, W_in: Ptr, W_out: Ptr, bias: Ptr, x: Ptr, hid: Ptr, o
     layer(W_out, dims.w, width, hid, dims.wp, out, width, dims.lanes)
 
 
-@njit(**_INNER)
+@njit(**_INLINE)
 def move_frame(dims: Dims, fr: Frames, F: Ptr, pre: int, post: int, step: Ptr) -> Any:
     """F_post = F_pre + step (eq:frame_update); returns |step|^2."""
     size = dims.k * dims.d
@@ -1151,7 +1154,7 @@ def carry_over(dims: Dims, plan: PlanArrays, tape: Tape, fr: Frames, e: int) -> 
     transport_pair(fr, post, post + 1, loop, x, y_u, y_v, at(coef, POST * dims.kr))
 
 
-@njit(**_INNER)
+@njit(**_INLINE)
 def gru_gates(d: int, a: Ptr, b: Ptr, hbar: Ptr, gates: Ptr, out: Ptr) -> None:
     """One GRU cell from the affine parts a (input) and b (state), order r, z, n (eq:gru_update)."""
     r, z, n, b_n = gates, at(gates, d), at(gates, 2 * d), at(gates, 3 * d)
@@ -1595,7 +1598,7 @@ def hand_back(dims: Dims, plan: PlanArrays, grads: Grads, star: Star, base: int,
             copy(at(gh, (j - star.first) * dims.d), at(grads.gh, row * dims.d), dims.d)
 
 
-@njit(**_INNER)
+@njit(**_INLINE)
 def gru_adjoint(d: int, g: Ptr, hbar: Ptr, gates: Ptr, out: Ptr, g_hbar: Ptr) -> None:
     """Gradients of the affine parts of a GRU cell, order (candidate's state part, r, z, n), and of hbar directly."""
     r, z, n, b_n = gates, at(gates, d), at(gates, 2 * d), at(gates, 3 * d)
@@ -1687,7 +1690,7 @@ def carry_adjoint(
         clear(g_y, 2 * d)
 
 
-@njit(**_INNER)
+@njit(**_INLINE)
 def post_frame_gradient(dims: Dims, fr: Frames, fg: FrameGrads, grads: Grads, row: int, out: Ptr) -> None:
     """out += gradient of frame version `row`: from scores, from the event that moves it on, from its reflectors."""
     size = dims.k * dims.d
@@ -1855,7 +1858,7 @@ def assign_slots(src_h: Array, src_F: Array, cand_h: Array, cand_F: Array, bent:
     return used
 
 
-@njit(**_INNER)
+@njit(**_INLINE)
 def lift_slots(h: Ptr, F: Ptr, bias: Ptr, slots: Slots, out: Lifted, fr: Frames, size: int, eps: float, f: Ptr) -> None:
     """Lift every slot: y = U(F + bias) h."""
     d, y, t = fr.d, ptr(out.y), ptr(out.t)
@@ -1907,7 +1910,7 @@ class GeometryGrads(NamedTuple):
     scratch: Array
 
 
-@njit(**_INNER)
+@njit(**_INLINE)
 def scalars_adjoint(cand_ptr: Array, slots: Slots, lifted: Lifted, grads: GeometryGrads, d: int) -> None:
     """Gradients of the lifted slots and of their squared norms."""
     y, gy, up = ptr(lifted.y), ptr(grads.y), ptr(grads.up)

@@ -577,7 +577,7 @@ def _neighbor_facts(
     row[TWO_HOP_SHARE] = hops / max(1.0, mass)
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, forceinline=True, fastmath={"reassoc", "contract"})
 def _dot(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
     total = np.float32(0.0)
     for x in range(len(a)):
