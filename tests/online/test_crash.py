@@ -8,11 +8,6 @@ from tests.online.crash import crash
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    raises=AssertionError,
-    strict=False,
-    reason="open: once in many runs the state after a restart differs from an uninterrupted replay (docs/limits.md)",
-)
 def test_nothing_acknowledged_is_lost_in_a_kill(tmp_path):
     outcome = crash(tmp_path, kills=4)
     assert outcome["acknowledged"] > 50
