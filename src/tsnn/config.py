@@ -108,7 +108,7 @@ class TrainConfig(_Section):
     clip: Annotated[float, Field(gt=0)] = 1.0
     seed: Natural = 0
     dtype: Literal["float32", "float64"] = "float32"
-    engine: Literal["auto", "reference", "fused"] = "auto"
+    engine: Literal["auto", "reference", "fused", "cuda"] = "auto"
     device: Literal["cpu", "cuda"] = "cpu"
     tensorboard: bool = False  # beside the journal
     loss: LossConfig = LossConfig()
@@ -117,6 +117,12 @@ class TrainConfig(_Section):
     @classmethod
     def _known(cls, text: str) -> str:
         return str(Visibility.parse(text))
+
+    @model_validator(mode="after")
+    def _engine_has_its_device(self) -> TrainConfig:
+        if self.engine == "cuda" and self.device != "cuda":
+            raise ValueError("engine = cuda needs device = cuda")
+        return self
 
     @model_validator(mode="after")
     def _trains_something(self) -> TrainConfig:

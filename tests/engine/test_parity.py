@@ -10,7 +10,8 @@ from tests.engine.streams import config_of, every_row, oracle_config, oracle_eve
 from tests.reference import naive
 from tsnn.config import Config
 from tsnn.data.events import EventStream
-from tsnn.engine.engine import commit, pick_engine, run_update, score
+from tsnn.engine.cuda import has_cupy
+from tsnn.engine.engine import CudaEngine, FusedEngine, ReferenceEngine, commit, run_update, score
 from tsnn.memory.frames import initial_frames
 from tsnn.memory.store import StateStore
 from tsnn.model.tsnn import TSNN, StreamShape
@@ -18,7 +19,9 @@ from tsnn.plan.counters import signatures
 from tsnn.plan.facts import FACTS
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 
-ENGINES = ("reference", "fused")
+ENGINES = {"reference": ReferenceEngine, "fused": FusedEngine, "cuda": CudaEngine}
+NEEDS_GPU = pytest.mark.skipif(not has_cupy(), reason="no GPU with CuPy is at hand")
+NAMES = ("reference", "fused", pytest.param("cuda", marks=NEEDS_GPU))
 CHUNK = 13
 CANDIDATES = 3
 
@@ -58,7 +61,7 @@ class Pair:
 
     def __init__(self, config: Config, stream: EventStream, engine: str, seed: int = 3) -> None:
         gap = mean_gap(stream.t)
-        self.config, self.stream, self.engine = config, stream, pick_engine(engine)
+        self.config, self.stream, self.engine = config, stream, ENGINES[engine]()
         torch.manual_seed(seed)
         shape = StreamShape(stream.msg_dim, stream.num_relations, stream.num_types, gap)
         self.model = TSNN(config, shape).to(getattr(torch, config.train.dtype))
@@ -156,14 +159,14 @@ def check_facts(plan, result, config: Config) -> None:
     assert plan.num_pairs.tolist() == result.num_pairs
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", NAMES)
 @pytest.mark.parametrize(("switch", "kind", "visibility"), CASES)
 def test_engine_equals_oracle(switch: str, kind: str, visibility: str, engine: str) -> None:
     """alg:tsnn whole: eq:frame_update, eq:message, eq:gru_update, eq:rel_frame_bias and the score, with gradients."""
     check_parity(config_of(**SWITCHES[switch]), tricky_stream(**STREAMS[kind]), visibility, engine, 1e-9)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", NAMES)
 @pytest.mark.parametrize("seed", range(3))
 def test_engine_equals_oracle_on_other_streams(seed: int, engine: str) -> None:
     check_parity(config_of(), tricky_stream(seed + 10, relations=True), "strict", engine, 1e-9)
@@ -174,7 +177,7 @@ def test_walks_equal_the_oracle(kind: str) -> None:
     check_parity(config_of(features__walks=True), tricky_stream(**STREAMS[kind]), "strict", "fused", 1e-5)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", NAMES)
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_float32_stays_close(switch: str, engine: str) -> None:
     settings = {**SWITCHES[switch], "train__dtype": "float32"}

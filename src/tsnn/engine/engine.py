@@ -2,9 +2,11 @@
 
     reference   per-event PyTorch; readable, extensible, the yardstick
     fused       compiled kernels on the host, forward and backward
+    cuda        compiled kernels on the GPU, forward and backward
 
-With `device = "cuda"` the parameters, the score, the losses and the optimizer live on the GPU; store, plan and
-recurrence stay on the host, and a chunk's version log travels. Autograd carries the gradients back the same way.
+With `device = "cuda"` the parameters, the score, the losses and the optimizer live on the GPU. Under `fused` the store,
+the plan and the recurrence stay on the host, and a chunk's version log travels; autograd carries the gradients back the
+same way. Under `cuda` the recurrence and the store are on the GPU too, and only the plan travels.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from torch import Tensor
 
 from tsnn.data.events import EventStream
 from tsnn.engine import reference
+from tsnn.engine.cuda import DevicePlan, cuda_update, has_cupy
 from tsnn.engine.frozen import Frozen
-from tsnn.engine.fused import fused_geometry, fused_update
+from tsnn.engine.fused import Parameters, fused_geometry, fused_update
 from tsnn.engine.tail import fused_losses, fused_scalars
 from tsnn.memory.store import StateStore, take_rows
 from tsnn.memory.versions import Versions
@@ -26,6 +29,7 @@ from tsnn.model.losses import Losses, chunk_losses
 from tsnn.model.tsnn import TSNN, Compared
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.sheaf.diffusion import capped_step
+from tsnn.types import U64
 
 
 class Scored(NamedTuple):
@@ -120,6 +124,19 @@ class FusedEngine(ReferenceEngine):
         return make(*terms, width=width, temperature=temperature)
 
 
+class CudaEngine(ReferenceEngine):
+    """Compiled kernels on the GPU."""
+
+    def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
+        """See `tsnn.engine.cuda`: a population of one. What is on the host comes over first."""
+        device = torch.device("cuda")
+        weights = Parameters(*(weight.to(device)[None] for weight in Parameters.of(model.updater)))
+        own, h, F = (part.to(device, context.dtype)[None] for part in (context, h0, F0))
+        eta = capped_step(model.config.model.step_size, model.updater.gain()).detach().to(device)[None]
+        log = cuda_update(DevicePlan(plan, device), model.config.model, eta, own, h, F, weights)
+        return Versions(*(part[0].to(context.device) for part in log))
+
+
 class ServingEngine(FusedEngine):
     """The fused engine for one model whose weights no longer change."""
 
@@ -140,9 +157,28 @@ def _step_size(model: TSNN) -> float:
     return float(capped_step(model.config.model.step_size, model.updater.gain()))
 
 
-def pick_engine(name: str) -> Engine:
-    """The engine of that name; `auto` is the fastest that can run here."""
-    return ReferenceEngine() if name == "reference" else FusedEngine()
+def pick_engine(name: str, device: torch.device) -> Engine:
+    """The engine of that name for a model on that device; `auto` is the fastest that can run here.
+
+    A run that was trained by `cuda` is read by `fused` where there is no GPU: the recurrence is the same.
+    """
+    if name == "reference":
+        return ReferenceEngine()
+    on_gpu = name != "fused" and device.type == "cuda" and has_cupy()
+    return CudaEngine() if on_gpu else FusedEngine()
+
+
+def make_store(model: TSNN, engine: Engine, keys: U64) -> StateStore:
+    """An empty store for the nodes of these keys, where the engine wants it."""
+    config = model.config
+    return StateStore(
+        keys,
+        seed=config.train.seed,
+        stalk_dim=config.model.stalk_dim,
+        num_reflectors=config.model.num_reflectors,
+        dtype=model.dtype,
+        device=model.device if isinstance(engine, CudaEngine) else torch.device("cpu"),
+    )
 
 
 def run_update(model: TSNN, engine: Engine, store: StateStore, plan: UpdatePlan, stream: EventStream) -> Versions:
@@ -156,8 +192,8 @@ def run_update(model: TSNN, engine: Engine, store: StateStore, plan: UpdatePlan,
 
 def commit(store: StateStore, plan: UpdatePlan, versions: Versions) -> None:
     """Write the chunk's last states to the store (Step 6 of alg:tsnn)."""
-    h, F = versions.h.detach().cpu(), versions.F.detach().cpu()
-    store.scatter(plan.nodes, take_rows(h, plan.final_h), take_rows(F, plan.final_F))
+    h, F = take_rows(versions.h, plan.final_h), take_rows(versions.F, plan.final_F)
+    store.scatter(plan.nodes, h, F)
 
 
 def score(

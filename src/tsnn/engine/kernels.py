@@ -54,10 +54,10 @@ _WIDE = bool(binding.get_host_cpu_features().get("avx512f", False))
 VECTOR_BYTES = 64 if _WIDE else 32
 PANEL_VECTORS = 4 if _WIDE else 2  # accumulators of two endpoints must fit the registers
 
-# No 'nnan'/'ninf': a diverging run must show its NaNs. 'reassoc' lets the compiler choose the order of a sum once, while
-# compiling; to be the same in every process, such a sum must be inlined into its entry. A function left outside is linked
-# by name, to whichever copy this process happened to load first, and copies are optimized differently: that is why
-# whatever holds a plain sum or product is _INLINE, and _INNER only what calls a generated block of fixed order.
+# No 'nnan'/'ninf': a diverging run must show its NaNs. 'reassoc' lets the compiler choose the order of a sum, once,
+# while compiling; to be the same in every process, such a sum must be inlined into its entry. A function outside is
+# linked by name, to whichever copy this process happened to load first, and copies are optimized differently. So
+# whatever holds a plain sum or product is _INLINE, and _INNER only what calls generated blocks of fixed order (0008).
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
 _INNER: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "error_model": "numpy"}
 _INLINE: dict[str, Any] = {**_INNER, "forceinline": True}

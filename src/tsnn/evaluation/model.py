@@ -6,10 +6,9 @@ import torch
 
 from tsnn.data.events import EventStream
 from tsnn.data.split import Split
-from tsnn.engine.engine import commit, pick_engine, run_update, score
+from tsnn.engine.engine import commit, make_store, pick_engine, run_update, score
 from tsnn.errors import InputError
 from tsnn.evaluation.scorer import Block
-from tsnn.memory.store import StateStore
 from tsnn.memory.versions import Versions
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.planner import PlanSpec
@@ -28,15 +27,8 @@ class ModelScorer:
                 f"the run was trained with {shape[0]} features, {shape[1]} relations and {shape[2]} node types; "
                 f"the data has {stream.msg_dim}, {stream.num_relations} and {stream.num_types}; give it the same kind."
             )
-        config = model.config
-        self.model, self._engine = model, pick_engine(config.train.engine)
-        self.store = StateStore(
-            stream.ids.keys,
-            seed=config.train.seed,
-            stalk_dim=config.model.stalk_dim,
-            num_reflectors=config.model.num_reflectors,
-            dtype=model.dtype,
-        )
+        self.model, self._engine = model, pick_engine(model.config.train.engine, model.device)
+        self.store = make_store(model, self._engine, stream.ids.keys)
 
     @property
     def spec(self) -> PlanSpec:

@@ -1,4 +1,4 @@
-"""The store: one stalk and one frame per node, on the host. `gather` reads, `scatter` writes."""
+"""The store: one stalk and one frame per node, where the recurrence runs. `gather` reads, `scatter` writes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,20 @@ _BLOCK = 65_536  # nodes initialized at a time: bounds the float64 scratch of a 
 class StateStore:
     """Stalks `h` (N, d) and frame parameters `F` (N, k, d)."""
 
-    def __init__(self, keys: U64, *, seed: int, stalk_dim: int, num_reflectors: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        keys: U64,
+        *,
+        seed: int,
+        stalk_dim: int,
+        num_reflectors: int,
+        dtype: torch.dtype,
+        device: torch.device | None = None,
+    ) -> None:
         self._keys, self._seed = keys, seed
         n = len(keys)
-        self.h = torch.zeros(n, stalk_dim, dtype=dtype)
-        self.F = torch.zeros(n, num_reflectors, stalk_dim, dtype=dtype)
+        self.h = torch.zeros(n, stalk_dim, dtype=dtype, device=device)
+        self.F = torch.zeros(n, num_reflectors, stalk_dim, dtype=dtype, device=device)
         self.reset_state()
 
     def reset_state(self) -> None:
@@ -39,8 +48,11 @@ class StateStore:
 
     def scatter(self, nodes: I64, h: Tensor, F: Tensor) -> None:
         """Write these nodes' states; gradients stop here (alg:train)."""
-        self.h.numpy()[nodes] = h.detach().to(self.h).numpy()
-        self.F.numpy()[nodes] = F.detach().to(self.F).numpy()
+        for table, rows in ((self.h, h.detach().to(self.h)), (self.F, F.detach().to(self.F))):
+            if table.device.type == "cpu":  # several times faster than indexing a tensor
+                table.numpy()[nodes] = rows.numpy()
+            else:
+                table[torch.from_numpy(nodes).to(table.device)] = rows
 
     def snapshot(self) -> dict[str, Tensor]:
         """Copies for saving."""
@@ -53,5 +65,7 @@ class StateStore:
 
 
 def take_rows(table: Tensor, rows: NDArray[np.integer[Any]]) -> Tensor:
-    """Copies of rows of a table on the host; several times faster than indexing a tensor."""
+    """Copies of rows of a table, on its device."""
+    if table.device.type != "cpu":
+        return table.detach()[torch.from_numpy(rows).to(table.device, torch.int64)]
     return torch.from_numpy(table.detach().numpy().take(rows, axis=0))

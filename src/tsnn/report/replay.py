@@ -112,7 +112,7 @@ class _Keep:
         if step.last == step.first:
             return
         since = time.perf_counter()
-        engine = pick_engine(scorer.model.config.train.engine)
+        engine = pick_engine(scorer.model.config.train.engine, scorer.model.device)
         parts = score(scorer.model, engine, versions, block.score, block.stream).parts
         self.seconds["score"] += time.perf_counter() - since
         table = torch.stack([getattr(parts, name) for name in PARTS], dim=1).double().cpu().numpy()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tsnn.data.events import EventStream
 from tsnn.data.queries import NO_QUERIES
-from tsnn.engine.engine import commit, pick_engine, run_update
+from tsnn.engine.engine import Engine, commit, make_store, pick_engine, run_update
 from tsnn.memory.store import StateStore
 from tsnn.memory.versions import Versions
 from tsnn.model.tsnn import TSNN
@@ -49,7 +49,7 @@ class EventSample:
 def sample_events(model: TSNN, stream: EventStream, count: int, window: int = 24) -> tuple[list[EventSample], Tensor]:
     """`count` events spread evenly over the stream, by replaying it, and every node's frame at the end."""
     planner = Planner(stream, PlanSpec.of(model.config, model.shape.mean_gap))
-    store = _empty_store(model, stream)
+    store = make_store(model, _host_engine(model), stream.ids.keys)
     samples = []
     for plan, wanted in _plans(planner, sample_rows(stream.num_events, count)):
         if wanted:
@@ -72,15 +72,13 @@ def _plans(planner: Planner, rows: list[int]) -> Iterator[tuple[UpdatePlan, bool
         yield planner.plan(row + 1, NO_QUERIES).update, True
 
 
-def _empty_store(model: TSNN, stream: EventStream) -> StateStore:
-    config = model.config
-    shape = {"stalk_dim": config.model.stalk_dim, "num_reflectors": config.model.num_reflectors}
-    return StateStore(stream.ids.keys, seed=config.train.seed, dtype=model.dtype, **shape)
+def _host_engine(model: TSNN) -> Engine:
+    return pick_engine(model.config.train.engine, torch.device("cpu"))
 
 
 def _run(model: TSNN, stream: EventStream, store: StateStore, plan: UpdatePlan) -> Versions:
     with torch.no_grad():
-        versions = run_update(model, pick_engine(model.config.train.engine), store, plan, stream)
+        versions = run_update(model, _host_engine(model), store, plan, stream)
     commit(store, plan, versions)
     return versions
 

@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tsnn.config import Config
+from tsnn.config import Config, TrainConfig
 from tsnn.data.negatives import NegativePool, draw_training_negatives
 from tsnn.data.queries import Queries
 from tsnn.data.split import Split
-from tsnn.engine.engine import commit, pick_engine, run_update, score
+from tsnn.engine.cuda import has_cupy
+from tsnn.engine.engine import commit, make_store, pick_engine, run_update, score
 from tsnn.errors import ConfigError, RunError, TsnnError
-from tsnn.memory.store import StateStore
 from tsnn.memory.versions import Versions
 from tsnn.model.losses import LOSSES, Losses
 from tsnn.model.tsnn import TSNN, StreamShape
@@ -73,26 +73,16 @@ def build_model(config: Config, split: Split) -> TSNN:
         model = TSNN(config, shape)
     if stream.msg is not None and split.train_end > 1:
         model.standardize_messages(torch.tensor(stream.msg[: split.train_end]))
-    return model.to(dtype=getattr(torch, config.train.dtype), device=check_device(config.train.device))
+    return model.to(dtype=getattr(torch, config.train.dtype), device=check_device(config.train))
 
 
-def check_device(name: str) -> str:
+def check_device(train: TrainConfig) -> str:
     """The device, if this machine has it."""
-    if name == "cuda" and not torch.cuda.is_available():
+    if train.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("train.device is cuda but no GPU is at hand; set train.device=cpu.")
-    return name
-
-
-def make_store(model: TSNN, split: Split) -> StateStore:
-    """An empty store for the stream's nodes."""
-    config = model.config
-    return StateStore(
-        split.stream.ids.keys,
-        seed=config.train.seed,
-        stalk_dim=config.model.stalk_dim,
-        num_reflectors=config.model.num_reflectors,
-        dtype=model.dtype,
-    )
+    if train.engine == "cuda" and not has_cupy():
+        raise ConfigError("train.engine is cuda but CuPy is missing; install tsnn[cuda], or set train.engine=fused.")
+    return train.device
 
 
 class Trainer:
@@ -111,9 +101,9 @@ class Trainer:
         self.config, self.split, self.stream = config, split, split.stream
         self._validate, self._progress, self._every = validate, progress, checkpoint_seconds
         self.model = build_model(config, split)
-        self.store = make_store(self.model, split)
         self.planner = Planner(self.stream, PlanSpec.of(config, self.model.shape.mean_gap))
-        self.engine = pick_engine(config.train.engine)
+        self.engine = pick_engine(config.train.engine, self.model.device)
+        self.store = make_store(self.model, self.engine, self.stream.ids.keys)
         self.optimizer = make_optimizer(self.model, config.train)
         cuts = Visibility.parse(config.train.visibility).cuts(self.stream.t, split.segment_starts)
         self._cuts = cuts[: split.train_end]

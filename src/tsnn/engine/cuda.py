@@ -1,0 +1,309 @@
+"""The cuda engine: a chunk's recurrence on the GPU, of one model or of a population of models of one shape.
+
+Every tensor here has a first dimension P, the streams; each stream is one thread block of `recurrence.cu`. As in
+`tsnn.engine.fused`, the products that need no recurrence stand outside: the context's share of both first layers
+before, one product per weight gradient after. The kernels are compiled at run time for the shape of the model (NVRTC
+through CuPy, extra `cuda`) and kept by CuPy in its own cache.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from tsnn.config import ModelConfig
+from tsnn.engine.fused import Parameters
+from tsnn.plan.chunk import UpdatePlan
+
+Logs = tuple[Tensor, Tensor, Tensor, Tensor]
+Shapes = dict[str, tuple[int, ...]]
+
+_PLAN = ("src_h", "dst_h", "src_F", "dst_F", "act_ptr", "act_h", "act_F", "is_loop", "mult_src", "mult_dst")
+_NUM_COEF = 5
+_ALIGN = 32  # numbers
+_REAL = {torch.float32: "float", torch.float64: "double"}
+_SIZES = np.dtype(
+    [("tape", "i8"), ("weights", "i8"), ("grads", "i8"), ("eta", "u8"), ("eps", "f8")]
+    + [(name, "i4") for name in ("n", "n0", "num_active", "base")]
+)
+
+
+def has_cupy() -> bool:
+    """Whether the extra `cuda` is installed and a GPU is at hand."""
+    try:
+        import cupy  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+class Shape(NamedTuple):
+    """What the kernels are compiled for."""
+
+    dtype: torch.dtype
+    d: int
+    k: int
+    kr: int
+    w: int
+    rounds: int
+    frame_update: bool
+    carry_over: bool
+
+    @classmethod
+    def of(cls, cfg: ModelConfig, dtype: torch.dtype) -> Shape:
+        """The shape of a model."""
+        k = cfg.num_reflectors
+        return cls(
+            dtype, cfg.stalk_dim, k, k if cfg.transport else 0, cfg.hidden_dim, cfg.diffusion_steps,
+            cfg.frame_update, cfg.carry_over,
+        )  # fmt: skip
+
+    @property
+    def threads(self) -> int:
+        """Of a block: wide frames leave registers for fewer."""
+        return 512 if self.d * self.k <= 256 and self.dtype == torch.float32 else 256
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of the larger of both kernels (the source checks it)."""
+        wide, warps = max(self.k, 4) * self.d, self.threads // 32
+        numbers = 24 * self.d + 2 * self.w + 4 * wide + 2 * self.threads + 3 * warps * self.d
+        return self.dtype.itemsize * numbers
+
+
+@cache
+def _kernels(shape: Shape) -> dict[str, Any]:
+    """The compiled kernels of a shape."""
+    import cupy
+
+    constants = {
+        "REAL": _REAL[shape.dtype], "D": shape.d, "K": shape.k, "KR": shape.kr, "W": shape.w, "ROUNDS": shape.rounds,
+        "FRAME_UPDATE": int(shape.frame_update), "CARRY_OVER": int(shape.carry_over), "THREADS": shape.threads,
+        "SHARED_BYTES": shape.shared_bytes,
+    }  # fmt: skip
+    header = "".join(f"#define {name} {value}\n" for name, value in constants.items())
+    source = header + Path(__file__).with_name("recurrence.cu").read_text()
+    module = cupy.RawModule(code=source, options=("-std=c++17",))
+    kernels = {name: module.get_function(name) for name in ("forward", "backward")}
+    for kernel in kernels.values():
+        kernel.max_dynamic_shared_size_bytes = shape.shared_bytes
+    return kernels
+
+
+class DevicePlan:
+    """A chunk's plan on the device: one copy for all its arrays, which all streams share."""
+
+    def __init__(self, plan: UpdatePlan, device: torch.device) -> None:
+        arrays = [_words(getattr(plan, name)) for name in _PLAN]
+        whole = torch.from_numpy(np.concatenate(arrays)).to(device)
+        self.block = whole  # keeps the memory
+        self.n, self.n0, self.num_active = plan.num_events, len(plan.nodes), len(plan.act_h)
+        starts = itertools.accumulate((len(array) for array in arrays), initial=0)
+        self.pointers = [whole.data_ptr() + 4 * start for start, _ in zip(starts, arrays, strict=False)]
+
+
+def _words(array: Any) -> Any:
+    """As 32-bit words; weights keep their bits."""
+    return array.view(np.int32) if array.dtype == np.float32 else array.astype(np.int32)
+
+
+class Arena:
+    """Arrays of P streams in one block; `at` gives one of them as a tensor (P, ...)."""
+
+    def __init__(self, streams: int, shapes: Shapes, like: Tensor) -> None:
+        sizes = [-(-math.prod(shape) // _ALIGN) * _ALIGN for shape in shapes.values()]
+        self.stride = sum(sizes)
+        self.block = like.new_empty(streams, max(self.stride, 1))
+        starts = itertools.accumulate(sizes, initial=0)
+        self._places = {name: (start, shape) for start, (name, shape) in zip(starts, shapes.items(), strict=False)}
+
+    def at(self, name: str) -> Tensor:
+        """One array of every stream."""
+        start, shape = self._places[name]
+        part = self.block[:, start : start + math.prod(shape)]
+        return part.view(len(part), *shape)
+
+    def struct(self) -> Any:
+        """Pointers of the first stream's arrays, in order, as a kernel takes them by value."""
+        first, size = self.block.data_ptr(), self.block.element_size()
+        return _struct([first + size * start for start, _ in self._places.values()])
+
+
+def _struct(pointers: list[int]) -> Any:
+    return np.array(pointers, np.uint64).view([(f"p{i}", np.uint64) for i in range(len(pointers))])
+
+
+def cuda_update(
+    plan: DevicePlan, cfg: ModelConfig, eta: Tensor, context: Tensor, h0: Tensor, F0: Tensor, weights: Parameters
+) -> Logs:
+    """Run the recurrence of a chunk for P streams.
+
+    context (P, n, 2, C), h0 (P, n0, d), F0 (P, n0, k, d), weights (P, ...), eta (P,) the capped step sizes -> the logs
+    of `tsnn.engine.fused.fused_update`, each with a first dimension P.
+    """
+    return CudaUpdate.apply(plan, cfg, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class CudaUpdate(torch.autograd.Function):
+    """`cuda_update` as one autograd node."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        plan: DevicePlan,
+        cfg: ModelConfig,
+        eta: Tensor,
+        context: Tensor,
+        h0: Tensor,
+        F0: Tensor,
+        *weights: Tensor,
+    ) -> Logs:
+        """The logs of a chunk."""
+        p = Parameters(*weights)
+        shape = Shape.of(cfg, p.theta.dtype)
+        rows = context.flatten(1, 2)
+        tape = Arena(len(eta), _tape_shapes(shape, plan), p.theta)
+        tape.at("h")[:, : plan.n0], tape.at("F")[:, : plan.n0] = h0, F0
+        for layer, bias, to in ((p.frame_in, p.frame_in_bias, "hid_frame"), (p.msg_in, p.msg_in_bias, "hid_msg")):
+            torch.baddbmm(bias[:, None], rows, layer[:, :, 2 * shape.d :].mT, out=tape.at(to))
+        packed = _forward_weights(shape, p)
+        sizes = _sizes(plan, eta, cfg, tape=tape.stride, weights=packed.stride)
+        _launch(shape, "forward", len(eta), _struct(plan.pointers), sizes, packed.struct(), tape.struct())
+        ctx.shape, ctx.plan, ctx.cfg, ctx.tape, ctx.eta = shape, plan, cfg, tape, eta
+        ctx.save_for_backward(rows, *weights)
+        return tape.at("h"), tape.at("F"), tape.at("energy"), tape.at("smooth")
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        """Gradients of context, h0, F0 and every weight."""
+        shape, plan, tape = ctx.shape, ctx.plan, ctx.tape
+        rows, *weights = ctx.saved_tensors
+        p = Parameters(*weights)
+        _, _, _, want_context, want_h0, want_F0, *_ = ctx.needs_input_grad
+        base = 0 if want_h0 or want_F0 else plan.n0
+        grads = Arena(len(ctx.eta), _grad_shapes(shape, plan), p.theta)
+        for name, value in zip(("gh", "gF", "up_energy", "up_smooth"), upstream, strict=True):
+            grads.at(name).copy_(value)
+        for name in ("gN", "gS"):
+            grads.at(name).zero_()
+        packed = _backward_weights(shape, p)
+        sizes = _sizes(plan, ctx.eta, ctx.cfg, tape=tape.stride, weights=packed.stride, grads=grads.stride, base=base)
+        structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct(), grads.struct())
+        _launch(shape, "backward", len(ctx.eta), *structs)
+        g_context = _context_gradient(shape, p, grads).view(*rows.shape[:1], plan.n, 2, -1) if want_context else None
+        g_h0 = grads.at("gh")[:, : plan.n0] if want_h0 else None
+        g_F0 = grads.at("gF")[:, : plan.n0] if want_F0 else None
+        return None, None, None, g_context, g_h0, g_F0, *_weight_gradients(shape, p, rows, tape, grads)
+
+
+def _launch(shape: Shape, name: str, streams: int, *arguments: Any) -> None:
+    import cupy
+
+    kernel = _kernels(shape)[name]
+    with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+        kernel((streams,), (shape.threads,), arguments, shared_mem=shape.shared_bytes)
+
+
+def _sizes(plan: DevicePlan, eta: Tensor, cfg: ModelConfig, *, grads: int = 0, base: int = 0, **strides: int) -> Any:
+    sizes = np.zeros(1, np.dtype(_SIZES, align=True))
+    values = strides | {"grads": grads, "eta": eta.data_ptr(), "eps": cfg.reflector_eps, "base": base}
+    for name, value in (values | {"n": plan.n, "n0": plan.n0, "num_active": plan.num_active}).items():
+        sizes[name] = value
+    return sizes
+
+
+def _tape_shapes(shape: Shape, plan: DevicePlan) -> Shapes:
+    """In the order of the source's Tape."""
+    n, n0, num_active, d, k, kr = plan.n, plan.n0, plan.num_active, shape.d, shape.k, shape.kr
+    mid = max(shape.rounds - 1, 0) * num_active
+    return {
+        "h": (n0 + num_active, d), "F": (n0 + 2 * n, k, d), "N": (n0 + 2 * n, kr, d), "G": (n0 + 2 * n, kr, kr),
+        "inv": (n0 + 2 * n, kr), "t_h": (n0 + num_active, kr), "x_frame": (2 * n, 2 * d), "hid_frame": (2 * n, shape.w),
+        "dF": (2 * n, k * d), "x_msg": (2 * n, 2 * d), "hid_msg": (2 * n, shape.w), "m": (2 * n, d),
+        "gates": (2 * n, 4 * d), "gru_h": (2 * n, d), "y_pre": (2 * n, d), "y_ends": ((shape.rounds + 1) * 2 * n, d),
+        "coef": (2 * n, _NUM_COEF, kr), "lift": (0 if shape.carry_over else 2 * n, d),
+        "t_round": (shape.rounds * num_active, kr), "r_ends": (shape.rounds * 2 * n, d), "mid_h": (mid, d),
+        "mid_t": (mid, kr), "energy": (n,), "smooth": (n,),
+    }  # fmt: skip
+
+
+def _grad_shapes(shape: Shape, plan: DevicePlan) -> Shapes:
+    """In the order of the source's Grads."""
+    n, d, k, kr = plan.n, shape.d, shape.k, shape.kr
+    frames = plan.n0 + 2 * n
+    return {
+        "up_energy": (n,), "up_smooth": (n,), "gh": (plan.n0 + plan.num_active, d), "gF": (frames, k, d),
+        "gN": (frames, kr, d), "gS": (frames, kr, kr), "d_frame_hid": (2 * n, shape.w), "d_frame_out": (2 * n, k * d),
+        "d_msg_hid": (2 * n, shape.w), "d_msg_out": (2 * n, d), "d_gates": (2 * n, 4 * d), "gD": (d,),
+    }  # fmt: skip
+
+
+def _weight_arena(shape: Shape, p: Parameters, matrices: dict[str, Tensor]) -> Arena:
+    """Layers, second biases and the gain, in the order of the source's Weights."""
+    biases = {
+        "frame_bias": p.frame_out_bias, "msg_bias": p.msg_out_bias, "gru_in_bias": p.gru_in_bias,
+        "gru_state_bias": p.gru_state_bias, "gain": nn.functional.softplus(p.theta),
+    }  # fmt: skip
+    tensors = matrices | biases
+    arena = Arena(len(p.theta), {name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()}, p.theta)
+    for name, tensor in tensors.items():
+        arena.at(name).copy_(tensor)
+    return arena
+
+
+def _forward_weights(shape: Shape, p: Parameters) -> Arena:
+    state = 2 * shape.d
+    layers = {
+        "frame_in": p.frame_in[:, :, :state], "frame_out": p.frame_out, "msg_in": p.msg_in[:, :, :state],
+        "msg_out": p.msg_out, "gru_in": p.gru_in, "gru_state": p.gru_state,
+    }  # fmt: skip
+    return _weight_arena(shape, p, {name: layer.mT for name, layer in layers.items()})
+
+
+def _backward_weights(shape: Shape, p: Parameters) -> Arena:
+    state = 2 * shape.d
+    gru_state = p.gru_state.roll(shape.d, 1)  # from torch's r, z, n to n, r, z, the order of d_gates
+    return _weight_arena(
+        shape, p,
+        {"frame_in": p.frame_in[:, :, :state], "frame_out": p.frame_out, "msg_in": p.msg_in[:, :, :state],
+         "msg_out": p.msg_out, "gru_in": p.gru_in, "gru_state": gru_state},
+    )  # fmt: skip
+
+
+def _context_gradient(shape: Shape, p: Parameters, grads: Arena) -> Tensor:
+    columns = slice(2 * shape.d, None)
+    g = torch.bmm(grads.at("d_msg_hid"), p.msg_in[:, :, columns])
+    return g.baddbmm_(grads.at("d_frame_hid"), p.frame_in[:, :, columns]) if shape.frame_update else g
+
+
+def _weight_gradients(
+    shape: Shape, p: Parameters, rows: Tensor, tape: Arena, grads: Arena
+) -> tuple[Tensor | None, ...]:
+    """One product per weight over the endpoint rows of the chunk."""
+    d, d_gates = shape.d, grads.at("d_gates")
+    frame: list[Tensor | None] = [None] * 4
+    if shape.frame_update:
+        first = _product(grads.at("d_frame_hid"), torch.cat((tape.at("x_frame"), rows), 2))
+        frame = [*first, *_product(grads.at("d_frame_out"), tape.at("hid_frame"))]
+    message = [
+        *_product(grads.at("d_msg_hid"), torch.cat((tape.at("x_msg"), rows), 2)),
+        *_product(grads.at("d_msg_out"), tape.at("hid_msg")),
+    ]
+    gru_in = _product(d_gates[:, :, d:], tape.at("m"))
+    state = _product(d_gates[:, :, : 3 * d], tape.at("x_msg")[:, :, :d])
+    gru_state = [g.roll(-d, 1) for g in state]
+    return *frame, *message, *gru_in, *gru_state, grads.at("gD") * torch.sigmoid(p.theta)
+
+
+def _product(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of weight and bias from rows of output gradients and inputs."""
+    return torch.bmm(g.mT, x), g.sum(1)
