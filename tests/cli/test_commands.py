@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tsnn.cli.main import app
+from tsnn.cli.main import app, main
 from tsnn.data.catalog import load
 from tsnn.errors import ConfigError, InputError, RunError, TsnnError
 from tsnn.training.run import Run
@@ -104,6 +104,8 @@ BAD = {
     "bad mode": (["evaluate", "edgebank:often", SMALL], ConfigError, "often"),
     "bad protocol": (["evaluate", "edgebank", SMALL, "--protocol", "kdd"], ConfigError, "dgb, tgb, stream"),
     "wrong negatives": (["evaluate", "edgebank", SMALL, "--negatives", "historical"], ConfigError, "dgb protocol"),
+    "suite's protocol": (["evaluate", "edgebank", SMALL, "--protocol", "tgb"], ConfigError, "use the protocol dgb"),
+    "no run": (["recommend", "absent", "--src", "5"], RunError, "absent is not a finished run"),
 }
 
 
@@ -116,6 +118,63 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(case, tmp_path, monkeypatc
     assert words in str(error)
     assert "\n" not in str(error)
     assert list(tmp_path.iterdir()) == []
+
+
+TABLES = {
+    "empty": ("", "is empty"),
+    "header alone": ("src,dst,t\n", "no events"),
+    "one row": ("src,dst,t\na,b,1\n", "1 / 0 / 0"),
+    "time in words": ("src,dst,t\na,b,noon\nc,d,2\n", "not numbers"),
+    "backward": ("src,dst,t\na,b,3\nc,d,2\n", "tsnn data import --sort"),
+    "no destination": ("src,dst,t\na,,1\nc,d,2\n", "a node id is missing"),
+}
+
+
+@pytest.mark.parametrize("verb", [["data", "show"], ["train", "--out", "run"]])
+@pytest.mark.parametrize("case", TABLES)
+def test_a_bad_table_is_one_sentence_and_leaves_nothing(case, verb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text, words = TABLES[case]
+    Path("table.csv").write_text(text)
+    result = invoke(*verb, "table.csv")
+    assert isinstance(result.exception, InputError)
+    assert words in str(result.exception)
+    assert "\n" not in str(result.exception)
+    assert result.output == ""  # no bar, no remark before the sentence
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+FILE, FOLDER = "is a file; name a folder", "is a folder; name a file"
+TARGETS = {
+    "train": (["train", SMALL, "--out", "file"], FILE),
+    "train below a file": (["train", SMALL, "--out", "file/run"], FILE),
+    "demo": (["demo", "--out", "file"], FILE),
+    "reproduce": (["reproduce", "dgb", "--data", SMALL, "--out", "file"], FILE),
+    "import": (["data", "import", "table.csv", "--out", "folder.parquet"], FOLDER),
+    "import as CSV": (["data", "import", "table.csv", "--out", "other.csv"], "let its name end in .parquet"),
+    "tune": (["tune", SMALL, "--out", "folder.parquet"], FOLDER),
+    "tune into a folder": (["tune", SMALL, "--storage", "folder.parquet"], FOLDER),
+    "tune into a table": (["tune", SMALL, "--storage", "table.csv"], "not an SQLite file"),
+}
+
+
+@pytest.mark.parametrize("case", TARGETS)
+def test_a_target_that_cannot_be_written_is_refused_before_the_work(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("folder.parquet").mkdir()
+    Path("table.csv").write_text("src,dst,t\na,b,1\nb,c,2\n")
+    arguments, words = TARGETS[case]
+    error = invoke(*arguments).exception
+    assert isinstance(error, InputError)
+    assert words in str(error)
+    assert {path.name for path in tmp_path.rglob("*")} == {"file", "folder.parquet", "table.csv"}
+
+
+def test_a_report_into_a_folder_is_refused(run_folder, tmp_path):
+    error = invoke("report", str(run_folder), "--out", str(tmp_path)).exception
+    assert isinstance(error, InputError)
+    assert FOLDER in str(error)
 
 
 def test_a_run_of_other_data_is_refused(run_folder, tmp_path):
@@ -133,7 +192,52 @@ def test_a_torn_run_is_refused(run_folder, tmp_path):
     assert "not a finished run" in str(error)
 
 
-def test_the_command_exits_with_status_two():
+REFUSED = {
+    "bad input": (["data", "show", "absent.csv"], "there is no file absent.csv"),
+    "no such verb": (["forget"], "no such command 'forget'; tsnn --help lists"),
+    "missing option": (["train", SMALL], "missing option '--out'; tsnn train --help lists"),
+    "not a number": (["recommend", "run", "--src", "5", "--at", "noon"], "invalid value for '--at'"),
+    "out of range": (["verify", "run", "--sample", "0"], "invalid value for '--sample'"),
+    "the system says no": (["train", SMALL, "--out", "run", "--config", "."], ".: Is a directory."),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_the_command_says_one_sentence_and_exits_with_status_two(case, monkeypatch, capsys):
+    arguments, words = REFUSED[case]
+    monkeypatch.setattr(sys, "argv", ["tsnn", *arguments])
+    with pytest.raises(SystemExit) as left:
+        main()
+    said = capsys.readouterr()
+    assert left.value.code == 2
+    assert said.out == ""
+    assert said.err.startswith(f"tsnn: {words}")
+    assert said.err.count("\n") == 1
+
+
+def test_a_bare_command_prints_its_help(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tsnn", "data"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    said = capsys.readouterr()
+    assert left.value.code == 2
+    assert "import" in said.out
+    assert said.err == ""
+
+
+def test_an_interruption_is_told(monkeypatch, capsys):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tsnn.cli.data.list_data", interrupted)
+    monkeypatch.setattr(sys, "argv", ["tsnn", "data", "list"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 130
+    assert capsys.readouterr().err.startswith("tsnn: interrupted")
+
+
+def test_nothing_of_python_shows_in_a_refusal():
     command = [sys.executable, "-m", "tsnn.cli.main", "data", "show", "absent.csv"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -161,7 +161,7 @@ def test_fingerprint_sees_every_column():
 
 def test_sorting_is_asked_for_and_stable():
     columns = {"src": [1, 2, 3, 4], "dst": [9, 9, 9, 9], "t": [2, 1, 2, 1], "msg": [1.0, 2.0, 3.0, 4.0]}
-    with pytest.raises(InputError, match="sort the rows by time or pass sort=True"):
+    with pytest.raises(InputError, match="--sort, or pass sort=True"):
         make_stream(**columns)
     stream = make_stream(**columns, sort=True)
     assert stream.t.tolist() == [1, 1, 2, 2]

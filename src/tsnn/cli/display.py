@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
 
 from tsnn.training.trainer import Progress as TrainingProgress
 
@@ -22,15 +22,52 @@ def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=2))
 
 
+class Bar:
+    """A progress bar that appears with the first thing it has to show: a refusal before any work stays one sentence."""
+
+    def __init__(self, *columns: ProgressColumn) -> None:
+        self._bar = Progress(*columns, console=console)
+
+    def show(self, description: str, done: int, total: int, **fields: Any) -> None:
+        """Draw it so far."""
+        if self._bar.tasks:
+            self._bar.update(self._bar.task_ids[0], description=description, completed=done, total=total, **fields)
+        else:
+            self._bar.add_task(description, completed=done, total=total, **fields)
+            self._bar.start()
+
+    def fill(self) -> None:
+        """Draw it full: what it counts is done, whatever comes next."""
+        for task in self._bar.tasks:
+            self._bar.update(task.id, completed=task.total)
+
+    def stop(self) -> None:
+        """Leave it as it is."""
+        if self._bar.tasks:
+            self._bar.stop()
+
+
 @contextmanager
-def training_bar(quiet: bool) -> Iterator[Any]:
-    """A callback for the trainer that draws a bar with events/s and time left."""
+def shown_bar(*columns: ProgressColumn) -> Iterator[Bar]:
+    """A bar for the length of a block."""
+    bar = Bar(*columns)
+    try:
+        yield bar
+    finally:
+        bar.stop()
+
+
+Say = Callable[[str], None]
+
+
+@contextmanager
+def training_bar(quiet: bool) -> Iterator[tuple[Callable[[TrainingProgress], None] | None, Say | None]]:
+    """Two callbacks for training: one draws a bar with events/s and time left, the other says what comes after."""
     if quiet:
-        yield None
+        yield None, None
         return
     columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn()]
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("epoch 1", total=None, rate="")
+    with shown_bar(*columns) as bar:
         began: list[tuple[float, int]] = []
 
         def show(at: TrainingProgress) -> None:
@@ -41,9 +78,13 @@ def training_bar(quiet: bool) -> Iterator[Any]:
             rate = f"{(done - first) / max(time.monotonic() - since, 1e-9):,.0f} events/s"
             best = f", best validation {at.best:.4f}" if at.best >= 0 else ""
             description = f"epoch {at.epoch + 1}/{at.epochs}, loss {at.loss:.4f}{best}"
-            bar.update(task, completed=done, total=at.epochs * at.rows, description=description, rate=rate)
+            bar.show(description, done, at.epochs * at.rows, rate=rate)
 
-        yield show
+        def say(text: str) -> None:
+            bar.fill()
+            console.print(text, style="dim")
+
+        yield show, say
 
 
 SHOWN = (("val", "ap"), ("val", "mrr"), ("test", "ap"), ("test", "auc"), ("test", "mrr"), ("new_test", "ap"))
@@ -54,8 +95,8 @@ def print_figures(results: list[dict[str, Any]]) -> None:
     first = results[0]
     card = first["card"]
     names = [(part, metric) for part, metric in SHOWN if metric in first["metrics"].get(part, {})]
-    table = Table(title=f"{first['data']}, visibility {card['visibility']}")
-    table.add_column("scorer")
+    # Headings may wrap, names may not: in a narrow terminal "edgebank:u…" could be any of its memories.
+    table = Table(Column("scorer", no_wrap=True), title=f"{first['data']}, visibility {card['visibility']}")
     for part, metric in names:
         table.add_column(f"{part.replace('_', ' ')} {metric.upper()}", justify="right")
     for result in results:

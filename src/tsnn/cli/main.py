@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -43,16 +44,37 @@ app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 
 
+INTERRUPTED = 130  # what typer makes of an interruption
+
+
 def main() -> None:
     """Entry point of the `tsnn` command."""
     try:
-        app()
+        status = app(standalone_mode=False)
     except TsnnError as error:
-        print(f"tsnn: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("tsnn: interrupted; the same command goes on where it stopped.", file=sys.stderr)
-        sys.exit(130)
+        _refuse(str(error))
+    except typer.TyperException as error:  # wrong words on the command line
+        _refuse(_usage(error))
+    except OSError as error:
+        _refuse(f"{error.filename or 'the system'}: {error.strerror or error}.")
+    if status == INTERRUPTED:
+        print("tsnn: interrupted; train, tune and reproduce go on where they stopped if called again.", file=sys.stderr)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _refuse(sentence: str) -> NoReturn:
+    if sentence:
+        print(f"tsnn: {sentence}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _usage(error: typer.TyperException) -> str:
+    """What is wrong and where to look; nothing where a bare command has already printed its help."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    if not message or context is None:
+        return message
+    return f"{message[0].lower()}{message[1:]}; {context.command_path} --help lists what it takes."
 
 
 if __name__ == "__main__":

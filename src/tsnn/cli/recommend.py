@@ -14,6 +14,7 @@ from rich.table import Table
 from tsnn.cli.display import print_json
 from tsnn.errors import InputError
 from tsnn.online.predictor import Predictor, Time
+from tsnn.online.service_state import soon
 
 RunFolder = Annotated[Path, typer.Argument(help="Run folder, as tsnn train leaves it.")]
 At = Annotated[
@@ -44,7 +45,7 @@ def recommend(
     table = Table("", "destination", "score", "geometric", "residual", "EdgeBank", title=f"{src} at {time}")
     for rank, one in enumerate(best, 1):
         parts = (one.score, one.geometric, one.residual, one.edgebank)
-        table.add_row(str(rank), str(one.dst), *(f"{value:.4f}" for value in parts))
+        table.add_row(str(rank), str(one.dst), *(f"{value:z.4f}" for value in parts))
     Console().print(table)
 
 
@@ -59,7 +60,4 @@ def node_id(predictor: Predictor, text: str) -> Hashable:
 
 def question_time(predictor: Predictor, at: float | None) -> Time:
     """The time asked for; by default one mean gap after the last event, so that all of them count."""
-    if at is not None:
-        return at
-    clock, gap = predictor.clock, predictor.run.model.shape.mean_gap
-    return clock + max(1, round(gap)) if isinstance(clock, int) else clock + gap
+    return soon(predictor) if at is None else at

@@ -10,6 +10,7 @@ import typer
 
 from tsnn.cli.display import console
 from tsnn.errors import InputError
+from tsnn.files import check_file_target
 from tsnn.report.page import REPORT, write_comparison
 from tsnn.report.source import run_split
 from tsnn.training.run import Run
@@ -29,6 +30,8 @@ def report(
     if out is None and len(runs) > 1:
         raise InputError("several runs have no folder in common; name the file to write with --out.")
     loaded = [Run.load(folder) for folder in runs]
+    path = out or runs[0] / REPORT
+    check_file_target(path)
     splits = [run_split(run, data) for run in loaded]
-    path = write_comparison(list(zip(loaded, splits, strict=True)), out or runs[0] / REPORT)
+    write_comparison(list(zip(loaded, splits, strict=True)), path)
     console.print(f"report written to {path}")

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tsnn.cli.display import console, print_json
+from tsnn.cli.display import console, print_json, shown_bar
 from tsnn.config import parse_override
+from tsnn.files import check_folder_target
 from tsnn.study.markdown import table_lines
 from tsnn.study.reproduce import Study, write_summary
 from tsnn.study.reproduce import reproduce as run_study
@@ -31,7 +32,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder of the results; what is stored there is not run again.")] = Path(
         "runs/reproduce"
     ),
-    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")] = None,
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster that runs the jobs instead.")] = None,
     shuffle_ties: Annotated[bool, typer.Option(help="Shuffle the rows inside their timestamps first.")] = False,
     untuned: Annotated[bool, typer.Option(help="The default configuration instead of the data set's own.")] = False,
@@ -42,6 +43,7 @@ def reproduce(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """One of the paper's tables: ours beside its figures, per visibility, with the heuristics and `features`."""
+    check_folder_target(out)
     overrides = dict(parse_override(text) for text in set_ or [])
     study = Study(data, seeds, visibility, shuffle_ties, not untuned, overrides)
     with job_bar(json) as progress:
@@ -74,6 +76,5 @@ def job_bar(quiet: bool) -> Iterator[Any]:
         yield None
         return
     columns = [TextColumn("jobs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()]
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("jobs", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with shown_bar(*columns) as bar:
+        yield lambda done, total: bar.show("jobs", done, total)

@@ -10,7 +10,8 @@ import typer
 from tsnn.cli.display import console, print_figures, print_json, training_bar
 from tsnn.config import Config, parse_override
 from tsnn.data.catalog import default_split, load
-from tsnn.report.page import write_report
+from tsnn.files import check_folder_target
+from tsnn.report.page import REPORT, write_report
 from tsnn.training.train import train as train_run
 
 
@@ -34,17 +35,17 @@ def train(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Train on an event log, and see how well the next link is predicted beside what simple rules predict."""
+    check_folder_target(out)
     settings = Config.build(config, dict(parse_override(text) for text in set_ or []))
     stream = load(data, **table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type))
-    with training_bar(json) as progress:
-        report = None if json else lambda text: console.print(text, style="dim")
-        run = train_run(stream, out, settings, compare=compare, progress=progress, report=report)
+    with training_bar(json) as (progress, say):
+        run = train_run(stream, out, settings, compare=compare, progress=progress, report=say)
     write_report(run, default_split(stream))
     if json:
         print_json(run.metrics)
     else:
         print_figures([run.metrics, *run.metrics.get("baselines", [])])
-        console.print(f"run written to {run.folder}")
+        console.print(f"run written to {run.folder}, its report to {run.folder / REPORT}")
 
 
 def table_columns(**columns: Any) -> dict[str, Any]:

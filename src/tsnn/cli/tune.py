@@ -12,9 +12,13 @@ from rich.table import Table
 from tsnn.cli.display import console, print_json
 from tsnn.cli.reproduce import job_bar
 from tsnn.config import parse_override
+from tsnn.errors import InputError
+from tsnn.files import check_file_target, check_folder_target
 from tsnn.study.tune import Search, write_config
 from tsnn.study.tune import tune as run_search
 from tsnn.types import Visibility
+
+SQLITE = b"SQLite format 3"
 
 
 def tune(
@@ -25,7 +29,7 @@ def tune(
         "runs/tune.db"
     ),
     timeout: Annotated[float | None, typer.Option(help="Seconds after which no further trial begins.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")] = None,
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster that runs the trials instead.")] = None,
     out: Annotated[Path | None, typer.Option(help="TOML file for the best configuration.")] = None,
     set_: Annotated[
@@ -34,6 +38,9 @@ def tune(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Search a configuration for a data set on its validation rows; the test rows are removed before it begins."""
+    _check_storage(storage)
+    if out is not None:
+        check_file_target(out)
     fixed = dict(parse_override(text) for text in set_ or [])
     search = Search(data, str(Visibility.parse(visibility)), fixed)
     with job_bar(json) as progress:
@@ -52,3 +59,14 @@ def tune(
     Console().print(table)
     if result["defaults"] is not None:
         console.print(f"the defaults: {result['defaults']:.4f}")
+
+
+def _check_storage(path: Path) -> None:
+    """Refuse what cannot become, or is not, a search that was stored before."""
+    check_folder_target(path.parent)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file for --storage.")
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            if file.read(len(SQLITE)) != SQLITE:
+                raise InputError(f"{path} is not an SQLite file; name another one for --storage.")

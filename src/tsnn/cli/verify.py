@@ -11,14 +11,14 @@ import torch
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.table import Column, Table
 
-from tsnn.cli.display import console, print_json
+from tsnn.cli.display import print_json, shown_bar
 from tsnn.files import write_whole
 from tsnn.report.source import run_split
 from tsnn.report.view import VERIFICATION
-from tsnn.theory.verify import Statement, Verification
+from tsnn.theory.verify import Verification, slack_text
 from tsnn.theory.verify import verify as verify_run
 from tsnn.training.run import Run
 
@@ -28,9 +28,9 @@ def verify(
     data: Annotated[
         str | None, typer.Option(help="The data it was trained on, where its card names no address: a table's path.")
     ] = None,
-    sample: Annotated[int, typer.Option(help="Events to check, spread along the stream.")] = 12,
+    sample: Annotated[int, typer.Option(min=1, help="Events to check, spread along the stream.")] = 12,
     step_size: Annotated[
-        float | None, typer.Option(help="Force a diffusion step on the run and see which statements stop to hold.")
+        float | None, typer.Option(help="Force a diffusion step on the run and see which statements no longer hold.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -38,15 +38,9 @@ def verify(
     torch.set_num_threads(1)
     loaded = Run.load(run)
     stream = run_split(loaded, data).stream
-    with Progress(console=console, disable=json) as bar:
-        task = bar.add_task("checking", total=sample)
-        outcome = verify_run(
-            loaded.model,
-            stream,
-            samples=sample,
-            step_size=step_size,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with shown_bar(TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TextColumn("events")) as bar:
+        progress = None if json else lambda done, total: bar.show("", done, total)
+        outcome = verify_run(loaded.model, stream, samples=sample, step_size=step_size, progress=progress)
     document = _document(loaded, outcome)
     if step_size is None:
         _store(run / VERIFICATION, document)
@@ -80,20 +74,17 @@ def _print(outcome: Verification) -> None:
     for line in outcome.statements:
         verdict = "[green]holds[/green]" if line.passed else f"[red]fails {line.failed}/{line.events}[/red]"
         claim = f"[bold]{line.label}[/bold]\n{escape(line.claim)}"
-        table.add_row(claim, f"{shown_slack(line)}\nrow {line.row:,}: {escape(line.where)}", verdict)
+        table.add_row(
+            claim, f"{slack_text(line.slack, line.tolerance)}\nrow {line.row:,}: {escape(line.where)}", verdict
+        )
     out = Console()
     out.print(table)
+    failed = sum(not line.passed for line in outcome.statements)
+    out.print(f"{failed} of {len(outcome.statements)} statements fail." if failed else "Every statement holds.")
     step = "forced step" if facts.forced else "step"
     out.print(
-        f"{facts.events} events, active sets of up to {facts.largest_active_set} nodes; {step} {facts.step_size:g}, "
-        f"bound {facts.step_bound:g}; smallest reflector {facts.smallest_reflector:g}.",
+        f"Checked on {facts.events} events along the stream, active sets of up to {facts.largest_active_set} nodes; "
+        f"{step} {facts.step_size:g}, bound {facts.step_bound:g}; smallest reflector {facts.smallest_reflector:g}.",
         style="dim",
         highlight=False,
     )
-
-
-def shown_slack(line: Statement) -> str:
-    """The room left; for an identity, which has none, its error."""
-    if 0 <= line.slack <= line.tolerance:
-        return f"exact to {max(line.tolerance - line.slack, 0.0):.0e}"
-    return f"{line.slack:.2e}"

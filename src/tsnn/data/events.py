@@ -297,7 +297,9 @@ def _in_order(stream: EventStream, sort: bool) -> EventStream:
         return stream
     if not sort:
         row = int(backward[0]) + 1
-        raise InputError(f"the times go backward at row {row}; sort the rows by time or pass sort=True.")
+        raise InputError(
+            f"the times go backward at row {row}; sort them with tsnn data import --sort, or pass sort=True."
+        )
     return stream.take(np.argsort(stream.t, kind="stable").astype(np.int64))
 
 
@@ -318,7 +320,7 @@ def _map_by_appearance(src: list[Hashable], dst: list[Hashable]) -> tuple[NodeId
         flat = [seen.setdefault(x, len(seen)) for x in chain.from_iterable(zip(src, dst, strict=True))]
     except TypeError:
         raise InputError("a node id is not hashable; use integers, strings or tuples as ids.") from None
-    if any(x is None or x != x for x in seen):
+    if any(x is None or x != x or x == "" for x in seen):  # an empty cell of a column of text is ""
         raise InputError("a node id is missing; drop the rows without a source or destination.")
     index = np.array(flat, dtype=np.int64)
     return NodeIds(list(seen)), index[0::2], index[1::2]

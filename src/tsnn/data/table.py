@@ -117,6 +117,8 @@ def open_table(path: Path | str) -> dict[str, NDArray[Any]]:
 def read_csv(path: Path, header: bool = True, text_columns: tuple[str, ...] = ()) -> pa.Table:
     """A CSV file; with `header=False` its first line is skipped and columns are named f0, f1, ..."""
     read = pa_csv.ReadOptions(use_threads=False, skip_rows=0 if header else 1, autogenerate_column_names=not header)
+    if not path.stat().st_size:
+        raise InputError(f"{path} is empty; give a table with a line of column names and a line for each event.")
     delimiter = "\t" if ".tsv" in path.name else ","
     convert = pa_csv.ConvertOptions(column_types={name: pa.string() for name in text_columns})
     try:
@@ -209,6 +211,8 @@ def _stem(path: Path) -> str:
 
 def write_table(stream: EventStream, path: Path | str) -> None:
     """A stream as Parquet, in the columns that `read_table` reads by default; features are f0, f1, ..."""
+    if not str(path).endswith(_PARQUET_SUFFIXES):
+        raise InputError(f"{path} would be a Parquet file; let its name end in .parquet.")
     external = np.array(stream.ids.external, dtype=object)
     ends = {name: external[getattr(stream, name)].tolist() for name in ("src", "dst")}
     columns: dict[str, Any] = {**ends, "t": stream.t}

@@ -43,6 +43,8 @@ def evaluate(
     protocol = protocol or protocol_of(split.stream)
     if negatives != "random" and protocol != "dgb":
         raise ConfigError(f"{negatives} negatives belong to the dgb protocol; leave them out with {protocol}.")
+    if protocol == "tgb" and protocol_of(split.stream) != "tgb":
+        raise ConfigError(f"{split.stream.name} has no negatives of TGB; use the protocol dgb or stream.")
     scorer.fit(split, visibility)
     if protocol == "dgb":
         return evaluate_dgb(scorer, split, visibility, strategy=negatives, sets=sets or DGB_SETS, progress=progress)

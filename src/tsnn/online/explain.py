@@ -204,13 +204,13 @@ def _drift(question: Question, node: int, name: Hashable) -> Drift:
 
 def _lines(e: Explanation) -> list[str]:
     relation = "" if e.edge_type is None else f", relation {e.edge_type}"
-    lines = [f"{e.src} -> {e.dst} at {e.t}{relation}: score {e.score:.4f}"]
+    lines = [f"{e.src} -> {e.dst} at {e.t}{relation}: score {e.score:z.4f}"]
     parts = ("geometric", e.geometric), ("residual", e.residual), ("EdgeBank", e.edgebank)
-    lines += [f"  {name:<10}{value:+.4f}" for name, value in parts]
+    lines += [f"  {name:<10}{value:+z.4f}" for name, value in parts]
     lines.append(f"  distance in synchronized coordinates {e.distance:.4f}")
     strongest = sorted(e.features, key=lambda f: -abs(f.contribution))
-    lines.append("behind the residual part (against two nodes that were never seen):")
-    lines += [f"  {f.name:<20}{f.value:>9.3f}  {f.contribution:+.4f}" for f in strongest if f.contribution][:8]
+    lines.append("behind the residual part: a feature, its value, and what it adds against nodes never seen")
+    lines += [f"  {f.name:<20}{f.value:>9.3f}  {f.contribution:+z.4f}" for f in strongest if f.contribution][:8]
     for title, neighbors in (("nearest partners", e.nearest_partners), ("nearest of all", e.nearest)):
         lines.append(f"{title}: " + (", ".join(f"{n.node} ({n.distance:.3f})" for n in neighbors) or "none"))
     lines.append("last shared events: " + (", ".join(str(t) for t, _ in e.shared) or "none remembered"))

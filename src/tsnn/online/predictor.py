@@ -77,8 +77,11 @@ class Predictor:
     @classmethod
     def load(cls, run: str | Path, late: Late = "refuse") -> Predictor:
         """Continue a run folder. `late` says what becomes of an event older than the clock."""
-        saved, _ = read_tensors(Path(run) / STATE)
-        return cls(Run.load(run), saved, late)
+        folder = Path(run)
+        if not (folder / STATE).is_file():
+            raise RunError(f"{folder} is not a finished run: {STATE} is missing; train it with tsnn train.")
+        saved, _ = read_tensors(folder / STATE)  # before the ids, which a save writes first: none is missing then
+        return cls(Run.load(folder), saved, late)
 
     @property
     def clock(self) -> Time:

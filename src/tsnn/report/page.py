@@ -15,6 +15,7 @@ from tsnn.report import figures
 from tsnn.report.replay import OTHERS, Trace
 from tsnn.report.style import CSS
 from tsnn.report.view import View, make_view
+from tsnn.theory.verify import slack_text
 from tsnn.training.run import Run
 
 REPORT = "report.html"
@@ -42,7 +43,7 @@ def write_comparison(runs: Sequence[Pair], path: Path) -> Path:
 
 def page(views: Sequence[View]) -> str:
     """The whole document."""
-    title = f"{views[0].name}: {views[0].card['data']['name']}" if len(views) == 1 else "tsnn: runs side by side"
+    title = f"{views[0].name} on {views[0].card['data']['name']}" if len(views) == 1 else "Runs side by side"
     sections = [section for section in _sections(views) if section]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -117,11 +118,25 @@ def _figure_table(views: Sequence[View]) -> str:
 
 
 def _cards(views: Sequence[View]) -> str:
-    body = "".join(_card(view, len(views) > 1) for view in views)
-    return f'<section><h2>Protocol card</h2><p class="note">What the figures hold under.</p>{body}</section>'
+    """One card; of several runs what they share once, then what is each run's own."""
+    cards = [_card(view) for view in views]
+    shared = {name: line for name, line in cards[0].items() if all(card.get(name) == line for card in cards)}
+    own = [
+        (view.name, {k: v for k, v in card.items() if k not in shared}) for view, card in zip(views, cards, strict=True)
+    ]
+    note = (
+        "What the figures hold under." if len(views) == 1 else "What the figures hold under: first what all runs share."
+    )
+    body = _listing(shared) + "".join(f"<h3>{escape(name)}</h3>{_listing(lines)}" for name, lines in own if lines)
+    return f'<section><h2>Protocol card</h2><p class="note">{note}</p>{body}</section>'
 
 
-def _card(view: View, named: bool) -> str:
+def _listing(lines: dict[str, str]) -> str:
+    items = "".join(f"<dt>{name}</dt><dd>{escape(line)}</dd>" for name, line in lines.items())
+    return f"<dl>{items}</dl>"
+
+
+def _card(view: View) -> dict[str, str]:
     card = view.card
     data, split = card["data"], card["split"]
     lines = {
@@ -136,18 +151,19 @@ def _card(view: View, named: bool) -> str:
         "notes": "; ".join(card.get("notes", [])),
         "versions": _listed(card["versions"]),
     }
-    head = f"<h3>{escape(view.name)}</h3>" if named else ""
-    items = "".join(f"<dt>{k}</dt><dd>{escape(str(v))}</dd>" for k, v in lines.items() if v)
-    return f"{head}<dl>{items}</dl>"
+    return {name: str(line) for name, line in lines.items() if line}
 
 
 def _trained(training: dict[str, Any]) -> str:
     """How long it was trained and which weights were kept; the journal counts epochs from 0."""
     if "best_epoch" not in training:
         return _listed(training)
-    kept = f"epoch {training['best_epoch'] + 1}" if training["best_epoch"] >= 0 else "before the first epoch"
+    best = training["best_epoch"]
+    kept = (
+        f"of epoch {best + 1}" if best >= 0 else "from before the first epoch, where states and frames add nothing yet"
+    )
     others = {name: value for name, value in training.items() if name != "best_epoch"}
-    return f"{_listed(others)}, best {kept}"
+    return f"{_listed(others)}; weights {kept}"
 
 
 def _differences(views: Sequence[View]) -> str:
@@ -186,11 +202,11 @@ def _made_of(views: Sequence[View]) -> str:
     for view in views:
         trace = _trace(view)
         parts = ", ".join(f"{name} {100 * share:.0f} %" for name, share in figures.shares(trace).items())
-        notes.append(f"{escape(view.name) + ': ' if len(views) > 1 else ''}{parts} of the variance of the score.")
+        notes.append(f"{_of(view, views)}{parts}.")
         drawn.append(_named(figures.margin_over_time(trace), view, views))
     text = (
         "Geometric: the transported distance. Residual: the network on features, which reads that distance too. "
-        "EdgeBank: the memory of pairs. "
+        "EdgeBank: the memory of pairs. Of the variance of the score, "
     )
     return _section("What the score is made of", text + " ".join(notes), drawn)
 
@@ -212,7 +228,7 @@ def _slices(views: Sequence[View]) -> str:
 
 
 def _calibration(views: Sequence[View]) -> str:
-    errors = ", ".join(f"{escape(view.name)} {100 * figures.calibration(_trace(view))[2]:.1f} %" for view in views)
+    errors = ", ".join(f"{_of(view, views)}{100 * figures.calibration(_trace(view))[2]:.1f} %" for view in views)
     note = (
         "Of an event and a random other, the score says which is the event and how surely: the sigmoid of their "
         f"difference. On the diagonal it is as often right as it says. Mean distance from it: {errors}."
@@ -232,9 +248,10 @@ def _inside(views: Sequence[View]) -> str:
         *(_named(figures.stages(_trace(view)), view, views) for view in views),
     ]
     steps = "; ".join(
-        f"{escape(view.name)}: step {view.step_size:g}, bound 1 / max D = {view.step_bound:.4g}" for view in views
+        f"{_of(view, views)}step {view.step_size:g}, bound 1 / max D = {view.step_bound:.4g}" for view in views
     )
-    return _section("Frames, diffusion, time", f"Along the replayed stream. {steps}. {_training_time(views)}", drawn)
+    text = f"Along the replayed stream. Diffusion: {steps}. {_training_time(views)}"
+    return _section("Frames, diffusion, time", text, drawn)
 
 
 def _training_time(views: Sequence[View]) -> str:
@@ -243,7 +260,7 @@ def _training_time(views: Sequence[View]) -> str:
     for view in views:
         seconds = [entry["seconds"] for entry in view.journal if isinstance(entry.get("seconds"), int | float)]
         if seconds:
-            told.append(f"{escape(view.name)}: {sum(seconds) / len(seconds):.1f} s an epoch. ")
+            told.append(f"{_of(view, views)}{sum(seconds) / len(seconds):.1f} s an epoch. ")
     return "".join(told)
 
 
@@ -259,12 +276,12 @@ def _statements(view: View, named: bool) -> str:
         f"{facts['smallest_reflector']:.3g}."
     )
     rows = [([s["label"], s["claim"], _slack(s), f"row {s['row']:,}: {s['where']}", _holds(s)], "") for s in lines]
-    return _section(title, note, [], _table(["statement", "claim", "worst slack", "worst at", ""], rows, text=5))
+    head = ["statement", "claim", "worst slack", "worst at", ""]
+    return _section(title, note, [], _table(head, rows, text=5, stacked=True))
 
 
 def _slack(statement: dict[str, Any]) -> str:
-    slack, tolerance = statement["slack"], statement["tolerance"]
-    text = f"exact to {max(tolerance - slack, 0):.0e}" if 0 <= slack <= tolerance else f"{slack:.2e}"
+    text = slack_text(statement["slack"], statement["tolerance"])
     return text.replace(" ", "\N{NO-BREAK SPACE}").replace("-", "\N{NON-BREAKING HYPHEN}")
 
 
@@ -282,22 +299,29 @@ def _section(title: str, note: str, drawn: Sequence[str], after: str = "") -> st
     return f"<section><h2>{escape(title)}</h2>{noted}{body}{after}</section>"
 
 
+def _of(view: View, views: Sequence[View]) -> str:
+    """Whose figure follows, where it could be another's."""
+    return f"{escape(view.name)}: " if len(views) > 1 else ""
+
+
 def _named(svg: str, view: View, views: Sequence[View]) -> str:
     """A drawing of one run among several, under its name."""
     return svg if len(views) == 1 else f"<figcaption>{escape(view.name)}</figcaption>{svg}"
 
 
-def _table(head: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], text: int = 1) -> str:
-    """Rows with a class each; the first `text` columns are words, the others numbers."""
+def _table(head: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], text: int = 1, stacked: bool = False) -> str:
+    """Rows with a class each; the first `text` columns are words, the others numbers; `stacked` on a narrow screen."""
     kinds = ["" if i < text else ' class="n"' for i in range(len(head))]
+    heads = [f' data-head="{escape(name)}"' if stacked else "" for name in head]
     top = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(head, kinds, strict=True))
     body = "".join(
         f'<tr class="{mark}">'
-        + "".join(f"<td{k}>{escape(c)}</td>" for c, k in zip(cells, kinds, strict=True))
+        + "".join(f"<td{k}{h}>{escape(c)}</td>" for c, k, h in zip(cells, kinds, heads, strict=True))
         + "</tr>"
         for cells, mark in rows
     )
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    kind = ' class="stacked"' if stacked else ""
+    return f'<div class="wide"><table{kind}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _trace(view: View) -> Trace:
@@ -313,7 +337,9 @@ def _listed(values: dict[str, Any]) -> str:
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return f"({_listed(value)})"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _named_apart(views: list[View]) -> list[View]:

@@ -55,6 +55,13 @@ class Statement:
     failed: int  # on how many of them it does not hold
 
 
+def slack_text(slack: float, tolerance: float) -> str:
+    """The room that the worst case left; for an identity, which has none, its error."""
+    if not 0 <= slack <= tolerance:
+        return f"{slack:.2e}"
+    return "exact" if slack == tolerance else f"exact to {tolerance - slack:.0e}"
+
+
 class Facts(NamedTuple):
     """What the statements were checked with."""
 
