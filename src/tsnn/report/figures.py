@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from tsnn.report.replay import PARTS, Trace
 from tsnn.report.view import View
@@ -129,7 +129,9 @@ def losses(view: View) -> str:
         for i, name in enumerate(entries[0]["losses"]):
             values = [entry["losses"][name] for entry in entries]
             if max(values) > 0:
-                axes.plot([e["epoch"] + 1 for e in entries], values, color=color(i), label=name)
+                axes.plot(
+                    [e["epoch"] + 1 for e in entries], values, color=color(i), marker="o", markersize=3, label=name
+                )
         axes.set_yscale("log")
         _epochs(axes, "Training losses, unweighted", True)
     return str(made.svg)
@@ -137,7 +139,7 @@ def losses(view: View) -> str:
 
 def _epochs(axes: Axes, title: str, legend: bool) -> None:
     axes.set(title=title, xlabel="epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, min_n_ticks=1))
     if legend:
         axes.legend(ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
 
@@ -155,7 +157,7 @@ def margin_over_time(trace: Trace) -> str:
             axes.plot(at, means[:, j], color=PART[name], label=name)
         axes.plot(at, means.sum(1), color=INK, linestyle=":", label="score")
         axes.axhline(0, color=FAINT, linewidth=0.8)
-        axes.set(title="Score of the event minus a random other's, mean", xlabel="row of the stream")
+        _rows(axes, "Score of the event minus a random other's, mean")
         axes.legend(ncols=2)
     return str(made.svg)
 
@@ -217,11 +219,12 @@ def slice_bars(views: Sequence[View], measure: str, title: str) -> str:
         axes = made.figure.subplots()
         for i, view in enumerate(views):
             values = {(s.group, s.name): getattr(s, measure) for s in view.slices}
-            axes.plot([values.get(key, np.nan) for key in order], places, "o", color=color(i), label=view.name)
+            beside = [y + 0.26 * (i - (len(views) - 1) / 2) for y in places]  # equal values must not hide each other
+            axes.plot([values.get(key, np.nan) for key in order], beside, "o", color=color(i), label=view.name)
         axes.set_yticks(places, labels)
         for height, group in heads:
             axes.text(
-                0.0, height, group, transform=axes.get_yaxis_transform(), fontweight="bold", va="center", color=INK
+                0.01, height, group, transform=axes.get_yaxis_transform(), fontweight="bold", va="center", color=INK
             )
         axes.set(title=title, ylim=(y - 0.2, 0.1))
         if len(views) > 1:
@@ -272,9 +275,15 @@ def along_stream(views: Sequence[View], name: str, title: str) -> str:
             _segments(axes, views[0])
         else:
             axes.legend()
-        axes.set(title=title, xlabel="row of the stream")
+        _rows(axes, title)
         axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     return str(made.svg)
+
+
+def _rows(axes: Axes, title: str) -> None:
+    axes.set(title=title, xlabel="row of the stream")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def _segments(axes: Axes, view: View) -> None:
@@ -282,7 +291,10 @@ def _segments(axes: Axes, view: View) -> None:
     for start, name in zip(starts, ("train", "val", "test"), strict=True):
         if start:
             axes.axvline(start, color=FAINT, linewidth=0.8, linestyle="--")
-        axes.text(start, 0.02, f" {name}", transform=axes.get_xaxis_transform(), va="bottom", color=FAINT, fontsize=7.5)
+        place, shift = axes.get_xaxis_transform(), (3, 0)
+        axes.annotate(
+            name, (start, 0.02), xycoords=place, xytext=shift, textcoords="offset points", color=FAINT, fontsize=7.5
+        )
 
 
 def spectrum(trace: Trace) -> str:
@@ -304,7 +316,7 @@ def stages(trace: Trace) -> str:
         "score": 1e6 * trace.seconds["score"] / max(trace.num_candidates, 1),
     }
     names = {"plan": "plan, an event", "update": "update, an event", "score": "score, a candidate"}
-    ordered = sorted(per_event, key=per_event.__getitem__)
+    ordered = list(reversed(per_event))  # bars are drawn from below; in the order of work, the same in every report
     with drawing("time of each stage of the replay", height=1.6) as made:
         axes = made.figure.subplots()
         values = [per_event[key] for key in ordered]
