@@ -61,7 +61,9 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def site(run) -> Iterator[Site]:
     opened = Site(run)
-    opened.observe([{**event, "src": "node 4"} for event in some_events(25)])
+    events = [{**event, "src": "node 4"} for event in some_events(25)]
+    opened.observe(events[:15])
+    opened.observe(events[15:])  # a second group: the drift of a frame is sampled once for each
     yield opened
     opened.close()
 
@@ -101,7 +103,7 @@ def test_a_source_is_looked_up(site, page):
     first_times = page.locator("#recent tbody td:first-child").all_inner_texts()
     assert first_times[0] == str(predictor.clock)
     assert page.locator("#recent tbody tr").count() == len(predictor.recent("node 4", 12))
-    assert page.locator("#drift polyline").get_attribute("points").count(",") >= 1
+    assert page.locator("#drift polyline").get_attribute("points").count(",") == 2
     assert page.faults == []
     assert all(url.startswith((site.url, "data:")) for url in page.fetched)
 
@@ -116,6 +118,33 @@ def test_a_row_opens_to_its_reasons(site, page):
     assert "Distance" in page.locator(".why").inner_text()
     page.click("#ranking li:first-child .row")
     assert page.locator(".why").count() == 0
+
+
+@pytest.mark.slow
+def test_reasons_are_those_of_the_time_of_the_ranking(site, page):
+    """An event that comes in between moves the clock, and with it what "now" would be."""
+    page.goto(site.url)
+    page.wait_for_selector("#status.ok", timeout=15_000)
+    look_up(page, "node 4")
+    asked = soon(site.service.predictor)
+    site.observe(some_events(1, start=site.service.predictor.clock + 1, seed=5))
+    assert asked >= site.service.predictor.clock
+    page.click("#ranking li:first-child .row")
+    page.wait_for_selector("#ranking .why dl", timeout=15_000)
+    assert f"at {asked:,}" in page.locator(".why").inner_text()
+
+
+@pytest.mark.slow
+def test_a_single_sample_of_drift_is_a_number_not_a_line(run, page):
+    site = Site(run)
+    try:
+        page.goto(site.url)
+        page.wait_for_selector("#status.ok", timeout=15_000)
+        look_up(page, "node 4")
+        playwright.expect(page.locator("#drift-empty")).to_contain_text("so far", timeout=15_000)
+        assert page.locator("#drift svg").count() == 0
+    finally:
+        site.close()
 
 
 @pytest.mark.slow
