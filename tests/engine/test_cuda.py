@@ -8,15 +8,19 @@ import torch
 from tests.engine.streams import config_of
 from tests.test_contracts import ask, tied_stream
 from tsnn.data.split import split_by_time
+from tsnn.engine.cuda import DevicePlan, Parameters, cuda_update, has_cupy
 from tsnn.errors import ConfigError
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import score_queries
 from tsnn.training.trainer import Trainer
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is at hand")
+needs_cupy = pytest.mark.skipif(not has_cupy(), reason="no GPU with CuPy is at hand")
 
 
 def trained(device: str, **switches: object) -> Trainer:
+    if device == "cpu" and switches.get("train__engine") == "cuda":
+        switches["train__engine"] = "fused"
     settings = {"train__device": device, "train__dtype": "float32", "train__chunk": 10, "train__warmup": 2, **switches}
     trainer = Trainer(config_of(**settings), split_by_time(tied_stream()), lambda model: 0.0)
     trainer.run()
@@ -25,7 +29,7 @@ def trained(device: str, **switches: object) -> Trainer:
 
 @needs_gpu
 @pytest.mark.parametrize("switch", [{}, {"model__attention": True, "features__transported_difference": True}])
-@pytest.mark.parametrize("engine", ["fused", "reference"])
+@pytest.mark.parametrize("engine", ["fused", "reference", pytest.param("cuda", marks=needs_cupy)])
 def test_training_and_scoring_agree_with_the_cpu(engine, switch):
     stream = tied_stream()
     options = {"train__epochs": 1, "train__engine": engine, **switch}
@@ -42,3 +46,39 @@ def test_training_and_scoring_agree_with_the_cpu(engine, switch):
 def test_without_a_gpu_the_setting_is_refused():
     with pytest.raises(ConfigError, match="no GPU"):
         trained("cuda")
+
+
+def test_the_engine_needs_its_device():
+    with pytest.raises(ConfigError, match="engine = cuda needs device = cuda"):
+        config_of(train__engine="cuda")
+
+
+@needs_cupy
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_a_stream_does_not_depend_on_its_neighbors(rounds):
+    """Three streams at once and each alone: logs and gradients agree to rounding."""
+    settings = {"train__device": "cuda", "train__engine": "cuda", "train__dtype": "float32"}
+    config = config_of(**settings, model__diffusion_steps=rounds)
+    trainer = Trainer(config, split_by_time(tied_stream()), lambda model: 0.0)
+    plan = next(iter(trainer.planner.walk(20, 20))).update
+    shared = DevicePlan(plan, trainer.model.device)
+    generator = torch.Generator("cuda").manual_seed(0)
+
+    def draw(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.randn(3, *tensor.shape, generator=generator, device="cuda")
+
+    weights = [draw(weight).mul_(0.3) for weight in Parameters.of(trainer.model.updater)]
+    context, (h, F) = draw(trainer.model.context(plan, trainer.stream)), map(draw, trainer.store.gather(plan.nodes))
+    eta = torch.tensor([0.01, 0.1, 0.2], device="cuda")
+
+    def run(streams: slice) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]:
+        own = Parameters(*(weight[streams].clone().requires_grad_() for weight in weights))
+        log = cuda_update(shared, config.model, eta[streams], context[streams], h[streams], F[streams], own)
+        sum(part.square().sum() for part in log).backward()
+        return log, [weight.grad for weight in own]
+
+    together, gradients = run(slice(0, 3))
+    for i in range(3):
+        alone, own_gradients = run(slice(i, i + 1))
+        for a, b in zip((*together, *gradients), (*alone, *own_gradients), strict=True):
+            torch.testing.assert_close(a[i], b[0], rtol=1e-4, atol=1e-4)

@@ -46,7 +46,7 @@ def _rates(config: Config, split: Split, engine: str) -> dict[str, float]:
     """The best of a few runs each: what disturbs a run only ever slows it."""
     window = WINDOWS[engine]
     return {
-        "train": max(_train_rate(_trainer(config, split, engine), window) for _ in range(REPEATS)),
+        "train": max(train_rate(_trainer(config, split, engine), window) for _ in range(REPEATS)),
         "update": max(_update_rate(_trainer(config, split, engine), window) for _ in range(REPEATS)),
     }
 
@@ -56,7 +56,7 @@ def _trainer(config: Config, split: Split, engine: str) -> Trainer:
     return Trainer(Config.model_validate(settings), split, lambda model: 0.0)
 
 
-def _train_rate(trainer: Trainer, window: int) -> float:
+def train_rate(trainer: Trainer, window: int) -> float:
     """Training events/s: plan made ahead, features, recurrence, scores, losses, backward, optimizer, commit."""
     start = _start(trainer)
     trainer.planner.advance(start)

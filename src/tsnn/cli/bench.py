@@ -1,4 +1,4 @@
-"""tsnn bench engine | scale | peers"""
+"""tsnn bench engine | scale | peers | gpu | serve"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tsnn.bench.engine import bench_engine
+from tsnn.bench.gpu import POPULATIONS, bench_gpu
 from tsnn.bench.peers import bench_peers
 from tsnn.bench.scale import EVENTS, NODES, bench_scale
 from tsnn.cli.display import print_json
@@ -93,6 +94,31 @@ def peers(
     Console().print(table)
     Console().print(
         f"tsnn trains {result['ratio']:.1f} times as fast, after {result['tsnn']['warm_head_s']:.1f} s of warm-up."
+    )
+
+
+@app.command()
+def gpu(
+    data: Annotated[str, typer.Option(help="Address or path of the stream.")] = "dgb:uci",
+    streams: Annotated[list[int] | None, typer.Option(help="Sizes of populations; may be given several times.")] = None,
+    set_: Settings = None,
+    json: Json = False,
+) -> None:
+    """One stream trained on the GPU with everything included, and the recurrence of populations of streams."""
+    result = bench_gpu(data, _config(set_, PEERS_CHUNK), tuple(streams or POPULATIONS))
+    if json:
+        print_json(result)
+        return
+    table = Table("streams", "forward us", "backward us", "update events/s", "forward and backward events/s")
+    for row in result["populations"]:
+        times = (f"{row[f'{name}_us_per_event_and_stream']:.1f}" for name in ("forward", "backward"))
+        rates = (f"{row[name]:,.0f}" for name in ("update_events_per_s", "recurrence_training_events_per_s"))
+        table.add_row(str(row["streams"]), *times, *rates)
+    one = result["one_stream"]
+    Console().print(table)
+    Console().print(
+        f"one stream, everything included: {one['train_events_per_s']:,.0f} training events/s on "
+        f"{result['machine']['gpu']}; the floor of its arithmetic is {one['floor_us_per_event']:.1f} us an event"
     )
 
 

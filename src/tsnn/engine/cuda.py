@@ -29,6 +29,7 @@ Shapes = dict[str, tuple[int, ...]]
 _PLAN = ("src_h", "dst_h", "src_F", "dst_F", "act_ptr", "act_h", "act_F", "is_loop", "mult_src", "mult_dst")
 _NUM_COEF = 5
 _ALIGN = 32  # numbers
+_SHARED_BYTES = 227 * 1024  # that a block may have, on Hopper
 _REAL = {torch.float32: "float", torch.float64: "double"}
 _SIZES = np.dtype(
     [("tape", "i8"), ("weights", "i8"), ("grads", "i8"), ("eta", "u8"), ("eps", "f8")]
@@ -43,6 +44,13 @@ def has_cupy() -> bool:
     except ImportError:
         return False
     return torch.cuda.is_available()
+
+
+def clock_rate() -> float:
+    """Cycles a second of the multiprocessors at their fastest."""
+    import cupy
+
+    return 1e3 * float(cupy.cuda.Device().attributes["ClockRate"])
 
 
 class Shape(NamedTuple):
@@ -72,11 +80,38 @@ class Shape(NamedTuple):
         return 512 if self.d * self.k <= 256 and self.dtype == torch.float32 else 256
 
     @property
-    def shared_bytes(self) -> int:
-        """Of the larger of both kernels (the source checks it)."""
+    def vector(self) -> int:
+        """Numbers that a thread loads at once: 16 bytes, where rows divide so."""
+        return 4 if self.dtype == torch.float32 and self.d % 4 == 0 and self.w % 4 == 0 else 1
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Numbers in the weights of each layer, in the source's order."""
+        d, w = self.d, self.w
+        return 2 * d * w, w * self.k * d, 2 * d * w, w * d, 6 * d * d
+
+    @property
+    def work_bytes(self) -> int:
+        """Shared memory of the larger of both kernels, weights apart (the source checks it)."""
         wide, warps = max(self.k, 4) * self.d, self.threads // 32
-        numbers = 24 * self.d + 2 * self.w + 4 * wide + 2 * self.threads + 3 * warps * self.d
-        return self.dtype.itemsize * numbers
+        vectors = 30 + 2 * warps + 4 * self.rounds
+        return self.dtype.itemsize * (vectors * self.d + 6 * self.w + 2 * wide + 2 * self.threads + 64)
+
+    @property
+    def resident(self) -> int:
+        """The layers whose weights are kept in shared memory, as bits: as many numbers as fit."""
+
+        def numbers(mask: int) -> int:
+            return sum(size for bit, size in enumerate(self.layers) if mask >> bit & 1)
+
+        room = (_SHARED_BYTES - self.work_bytes) // self.dtype.itemsize
+        return max((mask for mask in range(1 << len(self.layers)) if numbers(mask) <= room), key=numbers, default=0)
+
+    @property
+    def shared_bytes(self) -> int:
+        """All of it."""
+        kept = sum(size for bit, size in enumerate(self.layers) if self.resident >> bit & 1)
+        return self.work_bytes + kept * self.dtype.itemsize
 
 
 @cache
@@ -87,7 +122,7 @@ def _kernels(shape: Shape) -> dict[str, Any]:
     constants = {
         "REAL": _REAL[shape.dtype], "D": shape.d, "K": shape.k, "KR": shape.kr, "W": shape.w, "ROUNDS": shape.rounds,
         "FRAME_UPDATE": int(shape.frame_update), "CARRY_OVER": int(shape.carry_over), "THREADS": shape.threads,
-        "SHARED_BYTES": shape.shared_bytes,
+        "SHARED_BYTES": shape.shared_bytes, "VEC": shape.vector, "RESIDENT": shape.resident,
     }  # fmt: skip
     header = "".join(f"#define {name} {value}\n" for name, value in constants.items())
     source = header + Path(__file__).with_name("recurrence.cu").read_text()
@@ -209,7 +244,7 @@ def _launch(shape: Shape, name: str, streams: int, *arguments: Any) -> None:
     import cupy
 
     kernel = _kernels(shape)[name]
-    with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+    with cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
         kernel((streams,), (shape.threads,), arguments, shared_mem=shape.shared_bytes)
 
 
@@ -247,36 +282,35 @@ def _grad_shapes(shape: Shape, plan: DevicePlan) -> Shapes:
     }  # fmt: skip
 
 
-def _weight_arena(shape: Shape, p: Parameters, matrices: dict[str, Tensor]) -> Arena:
-    """Layers, second biases and the gain, in the order of the source's Weights."""
-    biases = {
-        "frame_bias": p.frame_out_bias, "msg_bias": p.msg_out_bias, "gru_in_bias": p.gru_in_bias,
-        "gru_state_bias": p.gru_state_bias, "gain": nn.functional.softplus(p.theta),
-    }  # fmt: skip
-    tensors = matrices | biases
-    arena = Arena(len(p.theta), {name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()}, p.theta)
-    for name, tensor in tensors.items():
-        arena.at(name).copy_(tensor)
-    return arena
-
-
 def _forward_weights(shape: Shape, p: Parameters) -> Arena:
     state = 2 * shape.d
-    layers = {
-        "frame_in": p.frame_in[:, :, :state], "frame_out": p.frame_out, "msg_in": p.msg_in[:, :, :state],
-        "msg_out": p.msg_out, "gru_in": p.gru_in, "gru_state": p.gru_state,
-    }  # fmt: skip
-    return _weight_arena(shape, p, {name: layer.mT for name, layer in layers.items()})
+    layers = (p.frame_in[:, :, :state], p.frame_out, p.msg_in[:, :, :state], p.msg_out)
+    gru = torch.cat((p.gru_in, p.gru_state), 1)
+    return _weight_arena(shape, p, [layer.mT for layer in (*layers, gru)])
 
 
 def _backward_weights(shape: Shape, p: Parameters) -> Arena:
     state = 2 * shape.d
-    gru_state = p.gru_state.roll(shape.d, 1)  # from torch's r, z, n to n, r, z, the order of d_gates
-    return _weight_arena(
-        shape, p,
-        {"frame_in": p.frame_in[:, :, :state], "frame_out": p.frame_out, "msg_in": p.msg_in[:, :, :state],
-         "msg_out": p.msg_out, "gru_in": p.gru_in, "gru_state": gru_state},
-    )  # fmt: skip
+    layers = (p.frame_in[:, :, :state], p.frame_out, p.msg_in[:, :, :state], p.msg_out)
+    gru = torch.cat((p.gru_in, p.gru_state.roll(shape.d, 1)), 2)  # from torch's r, z, n to n, r, z, as in d_gates
+    return _weight_arena(shape, p, [*layers, gru])
+
+
+def _weight_arena(shape: Shape, p: Parameters, layers: list[Tensor]) -> Arena:
+    """Layers (P, inputs, outputs), second biases and the gain, in the order of the source's Weights."""
+    tensors = [_interleave(layer, shape.vector) for layer in layers]
+    tensors += [p.frame_out_bias, p.msg_out_bias, torch.cat((p.gru_in_bias, p.gru_state_bias), 1)]
+    tensors.append(nn.functional.softplus(p.theta))
+    arena = Arena(len(p.theta), {str(i): tuple(tensor.shape[1:]) for i, tensor in enumerate(tensors)}, p.theta)
+    for i, tensor in enumerate(tensors):
+        arena.at(str(i)).copy_(tensor)
+    return arena
+
+
+def _interleave(layer: Tensor, vector: int) -> Tensor:
+    """(P, inputs, outputs) -> (P, inputs / vector, outputs, vector): a thread's inputs of one output side by side."""
+    streams, inputs, outputs = layer.shape
+    return layer.view(streams, inputs // vector, vector, outputs).transpose(2, 3)
 
 
 def _context_gradient(shape: Shape, p: Parameters, grads: Arena) -> Tensor:

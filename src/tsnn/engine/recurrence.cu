@@ -2,10 +2,11 @@
 //
 // The notation, the version logs and the adjoints are those of tsnn/engine/kernels.py. Two warps hold the endpoints,
 // source and destination; every warp takes leaves of the active graph in turn; the whole block shares the layers of the
-// networks, two rows at a time. A warp keeps a vector of D numbers in its lanes' registers. All sums run in a fixed order.
+// networks, two rows at a time. A warp keeps a vector of D numbers in its lanes. All sums have a fixed order.
 //
 // The including text defines REAL, D, K, KR (reflectors applied: K, or 0 without transport), W, ROUNDS, FRAME_UPDATE,
-// CARRY_OVER, THREADS and SHARED_BYTES.
+// CARRY_OVER, THREADS, SHARED_BYTES, VEC (numbers that a thread loads at once) and RESIDENT: the layers whose weights
+// stay in shared memory, one bit each in the order of Layer. The rest comes from the second-level cache at every event.
 
 typedef REAL real;
 
@@ -26,9 +27,13 @@ struct Sizes {
     int n, n0, num_active, base;  // rows below `base` are constants: no gradient is kept for them
 };
 
-struct Weights {  // as rows of inputs; backward as rows of outputs, the state part of the GRU in the order n, r, z
-    real *frame_in, *frame_out, *msg_in, *msg_out, *gru_in, *gru_state;
-    real *frame_bias, *msg_bias, *gru_in_bias, *gru_state_bias, *gain;
+enum Layer { FRAME_IN, FRAME_OUT, MSG_IN, MSG_OUT, GRU_BOTH, NUM_LAYERS };
+constexpr int SIZES[NUM_LAYERS] = {2 * D * W, W * KD, 2 * D * W, W * D, 6 * D * D};
+
+// Matrices as VEC inputs of one output after the other, see `layer`; of the GRU both, the message's first.
+struct Weights {
+    real* matrix[NUM_LAYERS];
+    real *frame_bias, *msg_bias, *gru_bias, *gain;
 };
 
 struct Tape {
@@ -150,16 +155,19 @@ __device__ void store_coef(const Coef& t, real* p) {
         if (lane() == 0) p[i] = t[i];
 }
 
-// 2 <N_i, x> of all reflectors: their shuffles overlap.
-__device__ void project(const Frame& f, const Vec& x, Coef& p) {
-#pragma unroll
-    for (int i = 0; i < KR; i++) p[i] = partial(f.N[i], x);
+// Sums over the lanes, side by side.
+__device__ void total_all(Coef& p) {
 #pragma unroll
     for (int gap = 16; gap; gap >>= 1)
 #pragma unroll
         for (int i = 0; i < KR; i++) p[i] += __shfl_xor_sync(0xffffffffu, p[i], gap);
+}
+
+// 2 <N_i, x> of all reflectors.
+__device__ void project(const Frame& f, const Vec& x, Coef& p) {
 #pragma unroll
-    for (int i = 0; i < KR; i++) p[i] *= real(2);
+    for (int i = 0; i < KR; i++) p[i] = real(2) * partial(f.N[i], x);
+    total_all(p);
 }
 
 // The t of U x = x - sum_i t_i N_i.
@@ -196,32 +204,33 @@ __device__ Vec lower(const Frame& f, const Vec& x, Coef& t) {
     return subtract(f, t, x);
 }
 
-// Unit reflectors and Gram matrix of version `row`, whose parameters are in F.
-__device__ Frame open_frame(const Tape& tape, int row, double eps) {
+// Unit reflectors and Gram matrix of version `row`, whose parameters are F. Shuffles of independent sums overlap.
+__device__ Frame open_frame(const Tape& tape, int row, const Vec (&F)[K], double eps) {
     Frame f;
+    Coef scale;
+#pragma unroll
+    for (int i = 0; i < KR; i++) scale[i] = partial(F[i], F[i]);
+    total_all(scale);
 #pragma unroll
     for (int i = 0; i < KR; i++) {
-        Vec raw = load(tape.F + ((long long)row * K + i) * D);
-        real length = sqrt(total(partial(raw, raw)));
-        real scale = length > real(eps) ? real(1) / length : real(0);
-        f.N[i] = scaled(scale, raw);
+        const real length = sqrt(scale[i]);
+        scale[i] = length > real(eps) ? real(1) / length : real(0);
+        f.N[i] = scaled(scale[i], F[i]);
         store(f.N[i], tape.N + ((long long)row * KR + i) * D);
-        if (lane() == 0) tape.inv[(long long)row * KR + i] = scale;
     }
 #pragma unroll
     for (int i = 0; i < KR; i++) {
+        Coef products;
 #pragma unroll
-        for (int j = 0; j < i; j++) {
-            real g = real(2) * total(partial(f.N[i], f.N[j]));
-            f.G[i][j] = f.G[j][i] = g;
-        }
+        for (int j = 0; j < KR; j++) products[j] = j < i ? real(2) * partial(f.N[i], f.N[j]) : real(0);
+        if (i > 0) total_all(products);
+#pragma unroll
+        for (int j = 0; j < i; j++) f.G[i][j] = f.G[j][i] = products[j];
         f.G[i][i] = real(0);
     }
+    store_coef(scale, tape.inv + (long long)row * KR);
 #pragma unroll
-    for (int i = 0; i < KR; i++)
-#pragma unroll
-        for (int j = 0; j < KR; j++)
-            if (lane() == 0) tape.G[((long long)row * KR + i) * KR + j] = f.G[i][j];
+    for (int i = 0; i < KR; i++) store_coef(f.G[i], tape.G + ((long long)row * KR + i) * KR);
     return f;
 }
 
@@ -229,41 +238,90 @@ __device__ Frame open_frame(const Tape& tape, int row, double eps) {
 // Layers: two rows, the whole block
 // ---------------------------------------------------------------------------------------------------------------
 
-// done(row, column, sum_j x[row][j] M[j][column]) for two rows of x. The block's threads share columns and inputs; `part`
-// holds 2 THREADS numbers. Ends with all results handed over and the block in step.
-template <int IN, int OUT, class Done>
-__device__ void layer(const real* __restrict__ M, const real* x, int ldx, real* part, Done done) {
-    constexpr int PADDED = (OUT + 31) / 32 * 32;
-    constexpr int COLS = PADDED < THREADS ? PADDED : THREADS;
-    constexpr int PARTS = THREADS / COLS, STEP = (IN + PARTS - 1) / PARTS;
-    const int c = threadIdx.x % COLS, p = threadIdx.x / COLS;
-    for (int first = 0; first < OUT; first += COLS) {
-        real s0 = 0, s1 = 0;
-        if (p < PARTS && first + c < OUT) {
-            const int begin = p * STEP, end = begin + STEP < IN ? begin + STEP : IN;
-            const real* column = M + first + c;
-#pragma unroll 16
-            for (int j = begin; j < end; j++) {
-                const real w = __ldg(column + (long long)j * OUT);
-                s0 += w * x[j];
-                s1 += w * x[ldx + j];
-            }
-        }
-        if (p < PARTS) {
-            part[p * 2 * COLS + c] = s0;
-            part[p * 2 * COLS + COLS + c] = s1;
-        }
-        __syncthreads();
-        for (int i = threadIdx.x; i < 2 * COLS; i += THREADS) {
-            const int row = i / COLS, column = first + i % COLS;
-            if (column < OUT) {
-                real s = 0;
+struct alignas(sizeof(real) * VEC) Pack {
+    real v[VEC];
+};
+
+__device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+// How the block shares a layer: columns side by side, so that lanes read neighboring numbers, and where all columns
+// fit, parts of the inputs. The cheapest by loads of one thread.
+__device__ constexpr int best_columns(int in, int out) {
+    int best = THREADS, least = 1 << 30;
+    for (int columns = 32; columns <= THREADS; columns += 32) {
+        const int parts = THREADS / columns;
+        if (parts > 1 && out > columns) continue;
+        const int cost = ceil_div(out, columns) * ceil_div(in / VEC, parts) + (parts > 1 ? 2 + parts / 4 : 0);
+        if (cost < least) least = cost, best = columns;
+    }
+    return best;
+}
+
+template <bool SHARED_COPY>
+__device__ Pack fetch(const real* p) {
+    const Pack* at = reinterpret_cast<const Pack*>(p);
+    if (SHARED_COPY || VEC != 4 || sizeof(real) != 4) return *at;
+    Pack x;
+    const float4 y = __ldcg(reinterpret_cast<const float4*>(at));  // past the first-level cache, which leaves need
+    x.v[0] = y.x, x.v[1 % VEC] = y.y, x.v[2 % VEC] = y.z, x.v[3 % VEC] = y.w;
+    return x;
+}
+
+// done(row, column, sum_j x[row][j] M[j][column]) for two rows of x; columns from SECOND on read `x2` instead. Ends
+// with all results handed over and the block in step.
+template <int L, int IN, int OUT, int SECOND = OUT, class Done>
+__device__ void layer(const Weights& w, const real* resident, const real* x, const real* x2, int ldx, real* part,
+                      Done done) {
+    constexpr int COLS = best_columns(IN, OUT), PARTS = THREADS / COLS, STEP = ceil_div(IN / VEC, PARTS);
+    constexpr bool HERE = (RESIDENT >> L) & 1, EXACT = STEP * PARTS * VEC == IN;
+    int offset = 0;
 #pragma unroll
-                for (int q = 0; q < PARTS; q++) s += part[q * 2 * COLS + i];
-                done(row, column, s);
+    for (int i = 0; i < L; i++) offset += (RESIDENT >> i) & 1 ? SIZES[i] : 0;
+    const real* M = HERE ? resident + offset : w.matrix[L];
+    const int c = threadIdx.x % COLS, p = threadIdx.x / COLS;
+#pragma unroll
+    for (int first = 0; first < OUT; first += COLS) {
+        const int column = first + c;
+        if (p >= PARTS || column >= OUT) continue;
+        const real* from = (column < SECOND ? x : x2) + p * STEP * VEC;
+        const real* weights = M + (p * STEP * OUT + column) * VEC;
+        real s0 = 0, s1 = 0;
+#pragma unroll 8
+        for (int j = 0; j < STEP; j++) {
+            if (EXACT || (p * STEP + j) * VEC < IN) {
+                const Pack m = fetch<HERE>(weights + j * OUT * VEC);
+                const Pack a = fetch<true>(from + j * VEC), b = fetch<true>(from + ldx + j * VEC);
+#pragma unroll
+                for (int i = 0; i < VEC; i++) s0 += m.v[i] * a.v[i], s1 += m.v[i] * b.v[i];
             }
         }
+        if constexpr (PARTS == 1) {
+            done(0, column, s0);
+            done(1, column, s1);
+        } else {
+            part[p * 2 * OUT + column] = s0;
+            part[p * 2 * OUT + OUT + column] = s1;
+        }
+    }
+    __syncthreads();
+    if constexpr (PARTS > 1) {
+        for (int i = threadIdx.x; i < 2 * OUT; i += THREADS) {
+            real sum = 0;
+#pragma unroll
+            for (int q = 0; q < PARTS; q++) sum += part[q * 2 * OUT + i];
+            done(i / OUT, i % OUT, sum);
+        }
         __syncthreads();
+    }
+}
+
+// Copies the resident layers; the caller brings the block in step.
+__device__ void keep_weights(const Weights& w, real* resident) {
+#pragma unroll
+    for (int l = 0; l < NUM_LAYERS; l++) {
+        if (!((RESIDENT >> l) & 1)) continue;
+        for (int i = threadIdx.x; i < SIZES[l]; i += THREADS) resident[i] = w.matrix[l][i];
+        resident += SIZES[l];
     }
 }
 
@@ -280,7 +338,7 @@ struct Star {
     real total[2], degree[2], uv;
 };
 
-__device__ Star read_star(const Plan& plan, int e) {
+__device__ void read_star(const Plan& plan, int e, Star& out) {  // by one warp, for all
     Star star;
     star.first = plan.act_ptr[e];
     star.stop = plan.act_ptr[e + 1];
@@ -297,7 +355,7 @@ __device__ Star read_star(const Plan& plan, int e) {
     star.total[1] = v + star.uv;
     star.degree[0] = star.total[0] + real(plan.mult_src[star.first]);
     star.degree[1] = star.total[1] + (star.loop ? real(0) : real(plan.mult_dst[star.first + 1]));
-    return star;
+    if (lane() == 0) out = star;
 }
 
 // What a leaf with weights a, b to source and destination is pulled to.
@@ -333,6 +391,29 @@ __device__ void write_after(const Sizes& z, const Tape& t, int j, int round, con
     store_coef(coef, (last ? t.t_h : t.mid_t) + row * KR);
 }
 
+// Ask for `count` numbers, a cache line a lane.
+__device__ void prefetch(const real* p, int count) {
+    for (int i = lane() * (128 / int(sizeof(real))); i < count; i += 32 * (128 / int(sizeof(real))))
+        asm volatile("prefetch.global.L1 [%0];" ::"l"(p + i));
+}
+
+// While two warps are busy with the endpoints and a third with the star, the others ask for what the leaves will need,
+// and `bring` what waits in the tape.
+__device__ void prefetch_leaves(const Plan& plan, const Tape& tape, int e) {
+    const int stop = plan.act_ptr[e + 1], first = plan.act_ptr[e] + (plan.is_loop[e] ? 1 : 2);
+    for (int j = first + warp() - 3; j < stop; j += WARPS - 3) {
+        const long long row_F = plan.act_F[j], row_h = plan.act_h[j];
+        prefetch(tape.N + row_F * KR * D, KR * D);
+        prefetch(tape.h + row_h * D, D);
+        prefetch(tape.G + row_F * KR * KR, KR * KR);
+        prefetch(tape.t_h + row_h * KR, KR);
+    }
+}
+
+__device__ void bring(const real* from, real* to, int count) {
+    for (int i = threadIdx.x - 96; i < count; i += THREADS - 96) to[i] = from[i];
+}
+
 // out[s] = total[s] ends[s] - uv ends[1 - s] + what the warps collected, in the order of the warps.
 __device__ void combine(const Star& star, const real* ends, const real* collected, real* out) {
     for (int i = threadIdx.x; i < 2 * D; i += THREADS) {
@@ -349,12 +430,22 @@ __device__ void combine(const Star& star, const real* ends, const real* collecte
 // ---------------------------------------------------------------------------------------------------------------
 
 struct Shared {
-    real x[4 * D], y[2 * D], h[2 * D], r[2 * D], hid[2 * W], wide[2 * WIDE], wider[2 * WIDE];
-    real part[2 * THREADS], collected[WARPS * 2 * D];
+    alignas(16) real x[4 * D], y[2 * D], h[2 * D], r[2 * D], hid[2 * W], wide[2 * 6 * D + 2 * KD];
+    real share_frame[2 * W], share_msg[2 * W];
+    alignas(16) real part[2 * THREADS], collected[WARPS * 2 * D];
+    Star star;
+    alignas(16) real resident[1];
 };
 
 extern __shared__ char memory[];
-static_assert(sizeof(Shared) <= SHARED_BYTES, "too little shared memory asked for");
+
+__device__ constexpr int resident_numbers() {
+    int sum = 0;
+    for (int l = 0; l < NUM_LAYERS; l++) sum += (RESIDENT >> l) & 1 ? SIZES[l] : 0;
+    return sum;
+}
+
+static_assert(sizeof(Shared) + sizeof(real) * resident_numbers() <= SHARED_BYTES, "too little shared memory");
 
 // One round of diffusion at the leaves: each is moved, and its pull on the endpoints collected.
 __device__ void diffuse_leaves(const Plan& plan, const Sizes& z, const Weights& w, const Tape& tape, const Star& star,
@@ -410,30 +501,42 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const real eta = real(z.eta[blockIdx.x]);
     const int s = warp();  // of the endpoints' two warps: 0 the source, 1 the destination
     const bool is_end = s < 2;
+    keep_weights(w, sh.resident);
     for (int row = warp(); row < z.n0; row += WARPS) {
-        const Frame f = open_frame(tape, row, z.eps);
+        Vec F[K];
+#pragma unroll
+        for (int i = 0; i < K; i++) F[i] = load(tape.F + ((long long)row * K + i) * D);
+        const Frame f = open_frame(tape, row, F, z.eps);
         Coef t;
         coefficients(f, load(tape.h + (long long)row * D), t);
         store_coef(t, tape.t_h + (long long)row * KR);
     }
     __syncthreads();
     for (int e = 0; e < z.n; e++) {
-        const Star star = read_star(plan, e);
         const long long ends = 2ll * e;
         const int row_h = s ? plan.dst_h[e] : plan.src_h[e], row_F = s ? plan.dst_F[e] : plan.src_F[e];
         const int post_row = z.n0 + 2 * e + s;
         Frame frame;
-        Vec h, y;
+        Vec h, y, F[K];
         Coef t;
         if (is_end) {  // the endpoint in synchronized coordinates
             frame = load_frame(tape, row_F);
             h = load(tape.h + (long long)row_h * D);
             load_coef(tape.t_h + (long long)row_h * KR, t);
+#pragma unroll
+            for (int i = 0; i < K; i++) F[i] = load(tape.F + ((long long)row_F * K + i) * D);
             y = subtract(frame, t, h);
             store(y, sh.y + s * D);
             store(y, tape.y_pre + (ends + s) * D);
+        } else if (s == 2) {
+            read_star(plan, e, sh.star);
+        } else {
+            if (FRAME_UPDATE) bring(tape.hid_frame + ends * W, sh.share_frame, 2 * W);
+            bring(tape.hid_msg + ends * W, sh.share_msg, 2 * W);
+            prefetch_leaves(plan, tape, e);
         }
         __syncthreads();
+        const Star& star = sh.star;
         if (FRAME_UPDATE) {
             if (is_end) {  // its partner in its own coordinates
                 Vec partner = h;
@@ -447,30 +550,28 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 store(partner, tape.x_frame + (ends + s) * 2 * D + D);
             }
             __syncthreads();
-            layer<2 * D, W>(w.frame_in, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
-                real* hid = tape.hid_frame + (ends + row) * W + c;
-                *hid = sh.hid[row * W + c] = relu(*hid + sum);
+            layer<FRAME_IN, 2 * D, W>(w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
+                const real hid = relu(sh.share_frame[row * W + c] + sum);
+                tape.hid_frame[(ends + row) * W + c] = sh.hid[row * W + c] = hid;
             });
-            layer<W, KD>(w.frame_out, sh.hid, W, sh.part, [&](int row, int c, real sum) {
-                tape.dF[(ends + row) * KD + c] = sh.wide[row * WIDE + c] = sum + w.frame_bias[c];
+            layer<FRAME_OUT, W, KD>(w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
+                tape.dF[(ends + row) * KD + c] = sh.wide[row * KD + c] = sum + w.frame_bias[c];
             });
         }
         if (is_end) {  // the new frame
             real smooth = 0;
 #pragma unroll
             for (int i = 0; i < K; i++) {
-                Vec moved = load(tape.F + ((long long)row_F * K + i) * D);
                 if (FRAME_UPDATE) {
-                    const Vec step = load(sh.wide + s * WIDE + i * D);
+                    const Vec step = load(sh.wide + s * KD + i * D);
                     smooth += partial(step, step);
-                    axpy(real(1), step, moved);
+                    axpy(real(1), step, F[i]);
                 }
-                store(moved, tape.F + ((long long)post_row * K + i) * D);
+                store(F[i], tape.F + ((long long)post_row * K + i) * D);
             }
+            frame = open_frame(tape, post_row, F, z.eps);
             smooth = total(smooth);
             if (lane() == 0) sh.r[s] = smooth;
-            __syncwarp();
-            frame = open_frame(tape, post_row, z.eps);
             if (CARRY_OVER) {
                 h = lower(frame, y, t);
                 store_coef(t, tape.coef + ((ends + s) * NUM_COEF + CARRY) * KR);
@@ -498,20 +599,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
         __syncthreads();
         if (threadIdx.x == 0) tape.smooth[e] = star.loop ? sh.r[0] : sh.r[0] + sh.r[1];
-        layer<2 * D, W>(w.msg_in, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
-            real* hid = tape.hid_msg + (ends + row) * W + c;
-            *hid = sh.hid[row * W + c] = relu(*hid + sum);
+        layer<MSG_IN, 2 * D, W>(w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
+            const real hid = relu(sh.share_msg[row * W + c] + sum);
+            tape.hid_msg[(ends + row) * W + c] = sh.hid[row * W + c] = hid;
         });
-        layer<W, D>(w.msg_out, sh.hid, W, sh.part, [&](int row, int c, real sum) {
-            tape.m[(ends + row) * D + c] = sh.h[row * D + c] = sum + w.msg_bias[c];
+        // the message stands in rows as far apart as the states, which the other half of the GRU reads
+        layer<MSG_OUT, W, D>(w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
+            tape.m[(ends + row) * D + c] = sh.x[row * 2 * D + D + c] = sum + w.msg_bias[c];
         });
-        layer<D, 3 * D>(w.gru_in, sh.h, D, sh.part,
-                        [&](int row, int c, real sum) { sh.wide[row * WIDE + c] = sum + w.gru_in_bias[c]; });
-        layer<D, 3 * D>(w.gru_state, sh.x, 2 * D, sh.part,
-                        [&](int row, int c, real sum) { sh.wider[row * WIDE + c] = sum + w.gru_state_bias[c]; });
+        layer<GRU_BOTH, D, 6 * D, 3 * D>(
+            w, sh.resident, sh.x + D, sh.x, 2 * D, sh.part,
+            [&](int row, int c, real sum) { sh.wide[row * 6 * D + c] = sum + w.gru_bias[c]; });
         for (int i = threadIdx.x; i < 2 * D; i += THREADS) {
             const int row = i / D, c = i % D;
-            const real *a = sh.wide + row * WIDE, *b = sh.wider + row * WIDE;
+            const real *a = sh.wide + row * 6 * D, *b = a + 3 * D;
             const real reset = sigmoid(a[c] + b[c]), update = sigmoid(a[D + c] + b[D + c]), state = b[2 * D + c];
             const real candidate = tanh(a[2 * D + c] + reset * state), hbar = sh.x[row * 2 * D + c];
             real* gates = tape.gates + (ends + row) * 4 * D + c;
@@ -584,8 +685,8 @@ __device__ void store_grad(const Sizes& z, const Grads& g, int row, const FrameG
     }
 }
 
-// The frame's share of z = U x: coefficients t, gradient dz, and s the coefficients of U^T dz. For z = U^T x exchange x and
-// dz, t and s.
+// The frame's share of z = U x: coefficients t, gradient dz, and s the coefficients of U^T dz. For z = U^T x exchange
+// x and dz, t and s.
 __device__ void collect(FrameGrad& a, const Vec& x, const Coef& t, const Vec& dz, const Coef& s) {
 #pragma unroll
     for (int i = 0; i < KR; i++) {
@@ -627,10 +728,14 @@ __device__ void close_frame(const Tape& tape, const Frame& f, FrameGrad a, int r
 }
 
 struct SharedBack {
-    real g[2 * D], gr[2 * D], sums[2 * D], y[2 * D], gx[4 * D], hbar[2 * D], m[2 * D], cross[2 * D], hid[2 * W];
-    real wide[2 * WIDE], part[2 * THREADS], collected[WARPS * 2 * D], gain[WARPS * D];
+    alignas(16) real g[2 * D], gr[2 * D], sums[2 * D], gx[4 * D], hbar[2 * D], m[2 * D], cross[2 * D];
+    alignas(16) real hid[2 * W], wide[2 * WIDE], part[2 * THREADS], collected[WARPS * 2 * D];
+    real hid_frame[2 * W], hid_msg[2 * W], gates[8 * D], x_msg[4 * D];
+    real r_ends[2 * D * ROUNDS + 1], y_ends[2 * D * ROUNDS + 1];
+    Star star;
+    alignas(16) real resident[1];
 };
-static_assert(sizeof(SharedBack) <= SHARED_BYTES, "too little shared memory asked for");
+static_assert(sizeof(SharedBack) + sizeof(real) * resident_numbers() <= SHARED_BYTES, "too little shared memory");
 
 // One round backward at the leaves.
 __device__ void leaves_adjoint(const Plan& plan, const Sizes& z, const Weights& w, const Tape& tape, const Grads& g,
@@ -645,7 +750,7 @@ __device__ void leaves_adjoint(const Plan& plan, const Sizes& z, const Weights& 
         Coef t_h, t_r, t_q, s;
         load_coef(coef_before(plan, z, tape, star, e, j, round), t_h);
         load_coef(tape.t_round + ((long long)round * z.num_active + j) * KR, t_r);
-        const Vec y = subtract(f, t_h, h), r = scaled(a + b, minus(y, center(a, b, sh.y)));
+        const Vec y = subtract(f, t_h, h), r = scaled(a + b, minus(y, center(a, b, sh.y_ends + round * 2 * D)));
         const Vec q = subtract(f, t_r, r);
         Vec gh = load(g.gh + (long long)(z.n0 + j) * D), gq;
 #pragma unroll
@@ -677,7 +782,7 @@ __device__ void leaves_adjoint(const Plan& plan, const Sizes& z, const Weights& 
 __device__ void end_adjoint(const Sizes& z, const Weights& w, const Tape& tape, const Star& star, SharedBack& sh,
                             const Frame& post, FrameGrad& share, real eta, int e, int round, const Vec& gh, Vec& gD) {
     const int s = warp(), j = star.first + s;
-    const Vec r = load(tape.r_ends + (2ll * ((long long)round * z.n + e) + s) * D), gain = load(w.gain);
+    const Vec r = load(sh.r_ends + (2 * round + s) * D), gain = load(w.gain);
     Coef t_r, t_q;
     load_coef(tape.t_round + ((long long)round * z.num_active + j) * KR, t_r);
     const Vec q = subtract(post, t_r, r);
@@ -702,34 +807,45 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const real eta = real(z.eta[blockIdx.x]);
     const int s = warp();
     Vec gD = zero();
+    keep_weights(w, sh.resident);
     for (int e = z.n - 1; e >= 0; e--) {
-        const Star star = read_star(plan, e);
-        const long long ends = 2ll * e;
+        const long long ends = 2ll * e, last_y = 2ll * ((long long)ROUNDS * z.n + e) * D;
         const int post_row = z.n0 + 2 * e + s;
         const int row_h = s ? plan.dst_h[e] : plan.src_h[e], row_F = s ? plan.dst_F[e] : plan.src_F[e];
-        const bool is_end = s < 2, acts = is_end && !(s && star.loop);  // of a self-loop only the first row acts
+        const bool is_end = s < 2, acts = is_end && !(s && plan.is_loop[e]);  // of a self-loop only the first row acts
         Frame frame;
         FrameGrad share;
-        Vec gh = zero();
+        Vec gh = zero(), written, apart;
         Coef t;
-        if (is_end) {
+        if (is_end) {  // all at once: what the first steps read
+            const long long row = z.n0 + plan.act_ptr[e] + (acts ? s : 0);
             frame = load_frame(tape, post_row);
             share = load_grad(z, g, post_row);
-        }
-        if (acts) {
-            const long long row = z.n0 + star.first + s;
-            gh = load(g.gh + row * D);
-            if (!star.loop) {  // the energy's pull on the last round's output
-                const real* y = tape.y_ends + 2ll * ((long long)ROUNDS * z.n + e) * D;
-                const real force = (s ? real(-2) : real(2)) * g.up_energy[e];
-                load_coef(tape.t_h + row * KR, t);
-                const Vec pull = scaled(force, minus(load(y), load(y + D)));
-                axpy(real(1), lift_adjoint(frame, share, load(tape.h + row * D), t, pull), gh);
+            written = load(tape.h + row * D);
+            load_coef(tape.t_h + row * KR, t);
+            apart = minus(load(tape.y_ends + last_y), load(tape.y_ends + last_y + D));
+            if (acts) gh = load(g.gh + row * D);
+        } else if (s == 2) {
+            read_star(plan, e, sh.star);
+        } else {
+            prefetch_leaves(plan, tape, e);
+            if (FRAME_UPDATE) bring(tape.hid_frame + ends * W, sh.hid_frame, 2 * W);
+            bring(tape.hid_msg + ends * W, sh.hid_msg, 2 * W);
+            bring(tape.gates + ends * 4 * D, sh.gates, 8 * D);
+            bring(tape.x_msg + ends * 2 * D, sh.x_msg, 4 * D);
+            for (int round = 0; round < ROUNDS; round++) {
+                const long long at = 2ll * ((long long)round * z.n + e) * D;
+                bring(tape.r_ends + at, sh.r_ends + round * 2 * D, 2 * D);
+                bring(tape.y_ends + at, sh.y_ends + round * 2 * D, 2 * D);
             }
         }
+        __syncthreads();
+        const Star& star = sh.star;
+        if (acts && !star.loop) {  // the energy's pull on the last round's output
+            const Vec pull = scaled((s ? real(-2) : real(2)) * g.up_energy[e], apart);
+            axpy(real(1), lift_adjoint(frame, share, written, t, pull), gh);
+        }
         for (int round = ROUNDS - 1; round >= 0; round--) {
-            for (int i = threadIdx.x; i < 2 * D; i += THREADS)
-                sh.y[i] = tape.y_ends[2ll * ((long long)round * z.n + e) * D + i];
             if (acts) end_adjoint(z, w, tape, star, sh, frame, share, eta, e, round, gh, gD);
             __syncthreads();
             leaves_adjoint(plan, z, w, tape, g, star, sh, eta, e, round, gD);
@@ -755,9 +871,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         __syncthreads();
         for (int i = threadIdx.x; i < 2 * D; i += THREADS) {  // the gates
             const int row = i / D, c = i % D;
-            const real* gates = tape.gates + (ends + row) * 4 * D + c;
+            const real* gates = sh.gates + row * 4 * D + c;
             const real reset = gates[0], update = gates[D], candidate = gates[2 * D], state = gates[3 * D];
-            const real up = sh.g[i], hbar = tape.x_msg[(ends + row) * 2 * D + c];
+            const real up = sh.g[i], hbar = sh.x_msg[row * 2 * D + c];
             const real v = up * (real(1) - update) * (real(1) - candidate * candidate);
             real *out = g.d_gates + (ends + row) * 4 * D + c, *own_out = sh.wide + row * WIDE + c;
             out[0] = own_out[0] = v * reset;
@@ -767,16 +883,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             sh.hbar[i] = up * update;
         }
         __syncthreads();
-        layer<3 * D, D>(w.gru_in, sh.wide + D, WIDE, sh.part, [&](int row, int c, real sum) {
-            g.d_msg_out[(ends + row) * D + c] = sh.m[row * D + c] = sum;
-        });
-        layer<3 * D, D>(w.gru_state, sh.wide, WIDE, sh.part,
-                        [&](int row, int c, real sum) { sh.hbar[row * D + c] += sum; });
-        layer<D, W>(w.msg_out, sh.m, D, sh.part, [&](int row, int c, real sum) {
-            sum = tape.hid_msg[(ends + row) * W + c] > real(0) ? sum : real(0);
+        const real* d_gates = sh.wide;
+        layer<GRU_BOTH, 3 * D, 2 * D, D>(
+            w, sh.resident, d_gates + D, d_gates, WIDE, sh.part, [&](int row, int c, real sum) {
+                if (c < D)
+                    g.d_msg_out[(ends + row) * D + c] = sh.m[row * D + c] = sum;
+                else
+                    sh.hbar[row * D + c - D] += sum;
+            });
+        layer<MSG_OUT, D, W>(w, sh.resident, sh.m, sh.m, D, sh.part, [&](int row, int c, real sum) {
+            sum = sh.hid_msg[row * W + c] > real(0) ? sum : real(0);
             g.d_msg_hid[(ends + row) * W + c] = sh.hid[row * W + c] = sum;
         });
-        layer<W, 2 * D>(w.msg_in, sh.hid, W, sh.part, [&](int row, int c, real sum) {
+        layer<MSG_IN, W, 2 * D>(w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
             sh.gx[row * 2 * D + c] = c < D ? sum + sh.hbar[row * D + c] : sum;
         });
 
@@ -844,12 +963,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
         __syncthreads();
         if (FRAME_UPDATE) {
-            layer<KD, W>(w.frame_out, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
-                sum = tape.hid_frame[(ends + row) * W + c] > real(0) ? sum : real(0);
+            layer<FRAME_OUT, KD, W>(w, sh.resident, sh.wide, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
+                sum = sh.hid_frame[row * W + c] > real(0) ? sum : real(0);
                 g.d_frame_hid[(ends + row) * W + c] = sh.hid[row * W + c] = sum;
             });
-            layer<W, 2 * D>(w.frame_in, sh.hid, W, sh.part,
-                            [&](int row, int c, real sum) { sh.gx[row * 2 * D + c] = sum; });
+            layer<FRAME_IN, W, 2 * D>(w, sh.resident, sh.hid, sh.hid, W, sh.part,
+                                      [&](int row, int c, real sum) { sh.gx[row * 2 * D + c] = sum; });
         }
 
         // what the event read
@@ -882,11 +1001,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
         __syncthreads();
     }
-    store(gD, sh.gain + warp() * D);
+    store(gD, sh.collected + warp() * D);
     __syncthreads();
     for (int c = threadIdx.x; c < D; c += THREADS) {
         real sum = 0;
-        for (int i = 0; i < WARPS; i++) sum += sh.gain[i * D + c];
+        for (int i = 0; i < WARPS; i++) sum += sh.collected[i * D + c];
         g.gD[c] = sum;
     }
     if (z.base == 0)  // gradients of the initial frames are wanted too

@@ -1,0 +1,104 @@
+"""The cuda engine: one stream trained with everything included, and the recurrence of a population of streams."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tsnn.bench.engine import START, train_rate
+from tsnn.bench.machine import machine_card
+from tsnn.config import Config
+from tsnn.data.catalog import default_split, load
+from tsnn.engine.cuda import DevicePlan, Shape, clock_rate, cuda_update, has_cupy
+from tsnn.engine.fused import Parameters
+from tsnn.errors import ConfigError
+from tsnn.plan.chunk import UpdatePlan
+from tsnn.sheaf.diffusion import capped_step
+from tsnn.training.trainer import Trainer
+
+POPULATIONS = (1, 128)
+LANES = 128  # float32 multiply-adds a multiprocessor starts each cycle
+REPEATS = 3
+
+
+def bench_gpu(data: str, config: Config, populations: tuple[int, ...] = POPULATIONS) -> dict[str, Any]:
+    """Events/s on this GPU, with the time of the recurrence and the floor that its arithmetic sets."""
+    if not has_cupy():
+        raise ConfigError("tsnn bench gpu needs a GPU and CuPy; install tsnn[cuda] on a machine that has one.")
+    torch.set_num_threads(1)  # small products on the host, as in training
+    on_gpu = {**config.train.model_dump(), "device": "cuda", "engine": "cuda"}
+    config = Config.model_validate({**config.model_dump(), "train": on_gpu})
+    split = default_split(load(data))
+
+    def trainer() -> Trainer:
+        return Trainer(config, split, lambda model: 0.0)
+
+    rates = [train_rate(trainer(), split.train_end) for _ in range(REPEATS)]
+    plan = _late_plan(trainer())
+    return {
+        "data": data,
+        "machine": machine_card(),
+        "config": config.model_dump(),
+        "one_stream": {"train_events_per_s": max(rates), "floor_us_per_event": _floor(config)},
+        "populations": [_population(trainer(), plan, streams) for streams in populations],
+    }
+
+
+def _late_plan(trainer: Trainer) -> UpdatePlan:
+    """A chunk once the neighbor buffers are full."""
+    length = trainer.config.train.chunk
+    stop = min(START, trainer.split.train_end // 2) // length * length + length
+    *_, last = trainer.planner.walk(min(stop, trainer.split.train_end), length)
+    return last.update
+
+
+def _population(trainer: Trainer, plan: UpdatePlan, streams: int) -> dict[str, float]:
+    """The chunk's recurrence for so many streams at once, forward and backward with all weight gradients."""
+    model, device = trainer.model, torch.device("cuda")
+
+    def many(tensor: Tensor) -> Tensor:
+        return tensor.detach().to(device).expand(streams, *tensor.shape).contiguous()
+
+    weights = Parameters(*(many(weight).requires_grad_() for weight in Parameters.of(model.updater)))
+    h, F = (many(part) for part in trainer.store.gather(plan.nodes))
+    context, eta = many(model.context(plan, trainer.stream)), many(capped_step(1.0, model.updater.gain()))
+    shared = DevicePlan(plan, device)
+
+    def forward() -> Any:
+        return cuda_update(shared, model.config.model, eta, context, h, F, weights)
+
+    with torch.no_grad():
+        update = _best_seconds(forward)
+    log = forward()
+    up = [torch.ones_like(part) for part in log]
+    adjoint = _best_seconds(lambda: torch.autograd.backward(log, up, retain_graph=True))
+    rows = streams * plan.num_events
+    return {
+        "streams": streams,
+        "forward_us_per_event_and_stream": 1e6 * update / plan.num_events,
+        "backward_us_per_event_and_stream": 1e6 * adjoint / plan.num_events,
+        "update_events_per_s": rows / update,
+        "recurrence_training_events_per_s": rows / (update + adjoint),
+    }
+
+
+def _best_seconds(work: Callable[[], Any]) -> float:
+    seconds = []
+    for _ in range(REPEATS + 1):  # the first compiles
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
+
+
+def _floor(config: Config) -> float:
+    """Multiply-adds of the update networks, forward and input gradients, over what one multiprocessor can start."""
+    shape = Shape.of(config.model, torch.float32)
+    cycles = 2 * 2 * sum(shape.layers) / LANES  # two endpoints, two passes
+    return 1e6 * cycles / clock_rate()
