@@ -114,23 +114,36 @@ class Shape(NamedTuple):
         return self.work_bytes + kept * self.dtype.itemsize
 
 
-@cache
-def _kernels(shape: Shape) -> dict[str, Any]:
-    """The compiled kernels of a shape."""
-    import cupy
-
+def source(shape: Shape) -> str:
+    """The kernels' text for a shape."""
     constants = {
         "REAL": _REAL[shape.dtype], "D": shape.d, "K": shape.k, "KR": shape.kr, "W": shape.w, "ROUNDS": shape.rounds,
         "FRAME_UPDATE": int(shape.frame_update), "CARRY_OVER": int(shape.carry_over), "THREADS": shape.threads,
         "SHARED_BYTES": shape.shared_bytes, "VEC": shape.vector, "RESIDENT": shape.resident,
     }  # fmt: skip
     header = "".join(f"#define {name} {value}\n" for name, value in constants.items())
-    source = header + Path(__file__).with_name("recurrence.cu").read_text()
-    module = cupy.RawModule(code=source, options=("-std=c++17",))
+    return header + Path(__file__).with_name("recurrence.cu").read_text()
+
+
+@cache
+def _kernels(shape: Shape) -> dict[str, Any]:
+    """The compiled kernels of a shape."""
+    import cupy
+
+    module = cupy.RawModule(code=source(shape), options=("-std=c++17",))
     kernels = {name: module.get_function(name) for name in ("forward", "backward")}
     for kernel in kernels.values():
         kernel.max_dynamic_shared_size_bytes = shape.shared_bytes
     return kernels
+
+
+def launch(shape: Shape, name: str, streams: int, *structs: Any) -> None:
+    """Run a kernel, a block a stream, after whatever PyTorch has under way."""
+    import cupy
+
+    kernel = _kernels(shape)[name]
+    with cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
+        kernel((streams,), (shape.threads,), structs, shared_mem=shape.shared_bytes)
 
 
 class DevicePlan:
@@ -211,7 +224,7 @@ class CudaUpdate(torch.autograd.Function):
             torch.baddbmm(bias[:, None], rows, layer[:, :, 2 * shape.d :].mT, out=tape.at(to))
         packed = _forward_weights(shape, p)
         sizes = _sizes(plan, eta, cfg, tape=tape.stride, weights=packed.stride)
-        _launch(shape, "forward", len(eta), _struct(plan.pointers), sizes, packed.struct(), tape.struct())
+        launch(shape, "forward", len(eta), _struct(plan.pointers), sizes, packed.struct(), tape.struct())
         ctx.shape, ctx.plan, ctx.cfg, ctx.tape, ctx.eta = shape, plan, cfg, tape, eta
         ctx.save_for_backward(rows, *weights)
         return tape.at("h"), tape.at("F"), tape.at("energy"), tape.at("smooth")
@@ -233,19 +246,11 @@ class CudaUpdate(torch.autograd.Function):
         packed = _backward_weights(shape, p)
         sizes = _sizes(plan, ctx.eta, ctx.cfg, tape=tape.stride, weights=packed.stride, grads=grads.stride, base=base)
         structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct(), grads.struct())
-        _launch(shape, "backward", len(ctx.eta), *structs)
+        launch(shape, "backward", len(ctx.eta), *structs)
         g_context = _context_gradient(shape, p, grads).view(*rows.shape[:1], plan.n, 2, -1) if want_context else None
         g_h0 = grads.at("gh")[:, : plan.n0] if want_h0 else None
         g_F0 = grads.at("gF")[:, : plan.n0] if want_F0 else None
         return None, None, None, g_context, g_h0, g_F0, *_weight_gradients(shape, p, rows, tape, grads)
-
-
-def _launch(shape: Shape, name: str, streams: int, *arguments: Any) -> None:
-    import cupy
-
-    kernel = _kernels(shape)[name]
-    with cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
-        kernel((streams,), (shape.threads,), arguments, shared_mem=shape.shared_bytes)
 
 
 def _sizes(plan: DevicePlan, eta: Tensor, cfg: ModelConfig, *, grads: int = 0, base: int = 0, **strides: int) -> Any:

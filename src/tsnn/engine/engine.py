@@ -127,9 +127,11 @@ class FusedEngine(ReferenceEngine):
 class CudaEngine(ReferenceEngine):
     """Compiled kernels on the GPU."""
 
+    device = torch.device("cuda")
+
     def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
         """See `tsnn.engine.cuda`: a population of one. What is on the host comes over first."""
-        device = torch.device("cuda")
+        device = self.device
         weights = Parameters(*(weight.to(device)[None] for weight in Parameters.of(model.updater)))
         own, h, F = (part.to(device, context.dtype)[None] for part in (context, h0, F0))
         eta = capped_step(model.config.model.step_size, model.updater.gain()).detach().to(device)[None]

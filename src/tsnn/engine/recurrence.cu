@@ -394,7 +394,11 @@ __device__ void write_after(const Sizes& z, const Tape& t, int j, int round, con
 // Ask for `count` numbers, a cache line a lane.
 __device__ void prefetch(const real* p, int count) {
     for (int i = lane() * (128 / int(sizeof(real))); i < count; i += 32 * (128 / int(sizeof(real))))
+#ifdef __CUDA_ARCH__
         asm volatile("prefetch.global.L1 [%0];" ::"l"(p + i));
+#else
+        ;
+#endif
 }
 
 // While two warps are busy with the endpoints and a third with the star, the others ask for what the leaves will need,

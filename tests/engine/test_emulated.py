@@ -1,0 +1,45 @@
+"""The kernels of the cuda engine equal the oracle in every switch they know, run on the host."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+from tests.engine import emulated
+from tests.engine.streams import config_of, tricky_stream
+from tests.engine.test_parity import ENGINES, check_parity
+from tsnn.engine import cuda
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler is at hand")
+
+SWITCHES = {
+    "default": {},
+    "without transport": {"model__transport": False},
+    "fixed frames": {"model__frame_update": False},
+    "without carry-over": {"model__carry_over": False},
+    "without diffusion": {"model__diffusion_steps": 0},
+    "three rounds, three reflectors": {"model__diffusion_steps": 3, "model__num_reflectors": 3},
+}
+
+
+@pytest.fixture(autouse=True)
+def _on_the_host(monkeypatch):
+    monkeypatch.setattr(cuda, "launch", emulated.launch)
+    monkeypatch.setitem(ENGINES, "emulated", emulated.EmulatedEngine)
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_kernels_equal_the_oracle(switch):
+    check_parity(config_of(**SWITCHES[switch]), tricky_stream(relations=True), "strict", "emulated", 1e-9)
+
+
+def test_kernels_in_float32_with_whole_vectors():
+    """Rows that divide by four take the wide loads, and weights stand in shared memory."""
+    settings = {"model__stalk_dim": 8, "model__hidden_dim": 12, "train__dtype": "float32"}
+    config = config_of(**settings)
+    shape = cuda.Shape.of(config.model, torch.float32)
+    assert shape.vector == 4
+    assert shape.resident
+    check_parity(config, tricky_stream(), "arrival", "emulated", 1e-4)
