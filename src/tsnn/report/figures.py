@@ -327,6 +327,11 @@ def stages(trace: Trace) -> str:
     return str(made.svg)
 
 
+def heading(metric: str) -> str:
+    """AP, AUC, MRR; hits@10 stays as it is."""
+    return metric if "@" in metric else metric.upper()
+
+
 def number(value: float) -> str:
     """Per cent with two digits, fractions with four."""
     return f"{value:.2f}" if abs(value) > 1 else f"{value:.4f}"

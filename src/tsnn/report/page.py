@@ -107,7 +107,7 @@ def _figure_table(views: Sequence[View]) -> str:
     parts = [(part, metric) for part in ("val", "test", "new_test") for metric in ("ap", "auc", "mrr", "hits@10")]
     results = [(view, result) for view in views for result in view.results]
     there = [(p, m) for p, m in parts if any(m in result["metrics"].get(p, {}) for _, result in results)]
-    head = ["scorer", *(f"{part.replace('_', ' ')} {metric.upper()}" for part, metric in there)]
+    head = ["scorer", *(f"{part.replace('_', ' ')} {figures.heading(metric)}" for part, metric in there)]
     rows = []
     for view, result in results:
         own = result is view.metrics
