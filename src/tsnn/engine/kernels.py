@@ -1896,6 +1896,18 @@ def geometry(
             row[0], row[1], row[2], row[3] = far, inner, lifted.norm2[source], lifted.norm2[cand]
 
 
+@njit(**_ENTRY)
+def distances(g: Array, q: Array, far: Array, inner: Array) -> None:
+    """|q - g|^2 and <q, g> of one lifted source and many lifted candidates, in one reading of them."""
+    own, d = ptr(q), len(q)
+    for row in range(len(g)):
+        other, apart, along = at(ptr(g), row * d), lit(own, 0.0), lit(own, 0.0)
+        for i in range(d):
+            apart += (own[i] - other[i]) * (own[i] - other[i])
+            along += own[i] * other[i]
+        far[row], inner[row] = apart, along
+
+
 class GeometryGrads(NamedTuple):
     """Gradients of `geometry`: up (nc, 4) comes in, the rest goes out (zeroed by the caller)."""
 

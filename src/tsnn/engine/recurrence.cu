@@ -54,6 +54,19 @@ __device__ Pointers own(Pointers all, long long stride) {
     return all;
 }
 
+// All that a block works with: one stream's arrays.
+struct Stream {
+    Plan plan;
+    Sizes z;
+    Weights w;
+    Tape tape;
+    real eta;
+};
+
+__device__ Stream own_stream(const Plan& plan, const Sizes& z, const Weights& weights, const Tape& tapes) {
+    return {plan, z, own(weights, z.weights), own(tapes, z.tape), real(z.eta[blockIdx.x])};
+}
+
 // ---------------------------------------------------------------------------------------------------------------
 // Vectors of a warp
 // ---------------------------------------------------------------------------------------------------------------
@@ -370,25 +383,32 @@ __device__ Vec center(real a, real b, const real* ends) {
 __device__ real step_size(real eta, real degree) { return eta / (degree > real(1) ? degree : real(1)); }
 
 // Stalk of entry j before a round, and the coefficients that lift it.
-__device__ const real* stalk_before(const Plan& plan, const Sizes& z, const Tape& t, const Star& star, int e, int j,
-                                    int round) {
-    if (round > 0) return t.mid_h + ((long long)(round - 1) * z.num_active + j) * D;
-    if (j < star.leaf) return t.gru_h + (2ll * e + j - star.first) * D;
-    return t.h + (long long)plan.act_h[j] * D;
+__device__ const real* stalk_before(const Stream& st, const Star& star, int e, int j, int round) {
+    if (round > 0) return st.tape.mid_h + ((long long)(round - 1) * st.z.num_active + j) * D;
+    if (j < star.leaf) return st.tape.gru_h + (2ll * e + j - star.first) * D;
+    return st.tape.h + (long long)st.plan.act_h[j] * D;
 }
 
-__device__ const real* coef_before(const Plan& plan, const Sizes& z, const Tape& t, const Star& star, int e, int j,
-                                   int round) {
-    if (round > 0) return t.mid_t + ((long long)(round - 1) * z.num_active + j) * KR;
-    if (j < star.leaf) return t.coef + ((2ll * e + j - star.first) * NUM_COEF + GRU) * KR;
-    return t.t_h + (long long)plan.act_h[j] * KR;
+__device__ const real* coef_before(const Stream& st, const Star& star, int e, int j, int round) {
+    if (round > 0) return st.tape.mid_t + ((long long)(round - 1) * st.z.num_active + j) * KR;
+    if (j < star.leaf) return st.tape.coef + ((2ll * e + j - star.first) * NUM_COEF + GRU) * KR;
+    return st.tape.t_h + (long long)st.plan.act_h[j] * KR;
 }
 
-__device__ void write_after(const Sizes& z, const Tape& t, int j, int round, const Vec& h, const Coef& coef) {
+__device__ void write_after(const Stream& st, int j, int round, const Vec& h, const Coef& coef) {
     const bool last = round == ROUNDS - 1;
-    const long long row = last ? z.n0 + j : (long long)round * z.num_active + j;
-    store(h, (last ? t.h : t.mid_h) + row * D);
-    store_coef(coef, (last ? t.t_h : t.mid_t) + row * KR);
+    const long long row = last ? st.z.n0 + j : (long long)round * st.z.num_active + j;
+    store(h, (last ? st.tape.h : st.tape.mid_h) + row * D);
+    store_coef(coef, (last ? st.tape.t_h : st.tape.mid_t) + row * KR);
+}
+
+// Where an endpoint's numbers of one round stand in r_ends and y_ends, and an entry's in t_round.
+__device__ long long at_end(const Stream& st, int e, int round, int s) {
+    return (2ll * ((long long)round * st.z.n + e) + s) * D;
+}
+
+__device__ real* t_round(const Stream& st, int j, int round) {
+    return st.tape.t_round + ((long long)round * st.z.num_active + j) * KR;
 }
 
 // Ask for `count` numbers, a cache line a lane.
@@ -403,7 +423,9 @@ __device__ void prefetch(const real* p, int count) {
 
 // While two warps are busy with the endpoints and a third with the star, the others ask for what the leaves will need,
 // and `bring` what waits in the tape.
-__device__ void prefetch_leaves(const Plan& plan, const Tape& tape, int e) {
+__device__ void prefetch_leaves(const Stream& st, int e) {
+    const Plan& plan = st.plan;
+    const Tape& tape = st.tape;
     const int stop = plan.act_ptr[e + 1], first = plan.act_ptr[e] + (plan.is_loop[e] ? 1 : 2);
     for (int j = first + warp() - 3; j < stop; j += WARPS - 3) {
         const long long row_F = plan.act_F[j], row_h = plan.act_h[j];
@@ -451,207 +473,262 @@ __device__ constexpr int resident_numbers() {
 
 static_assert(sizeof(Shared) + sizeof(real) * resident_numbers() <= SHARED_BYTES, "too little shared memory");
 
-// One round of diffusion at the leaves: each is moved, and its pull on the endpoints collected.
-__device__ void diffuse_leaves(const Plan& plan, const Sizes& z, const Weights& w, const Tape& tape, const Star& star,
-                               Shared& sh, real eta, int e, int round) {
-    Vec pull_u = zero(), pull_v = zero(), gain = load(w.gain);
-    for (int j = star.leaf + warp(); j < star.stop; j += WARPS) {
-        const real a = plan.mult_src[j], b = plan.mult_dst[j];
-        const Frame f = load_frame(tape, plan.act_F[j]);
-        const Vec h = load(stalk_before(plan, z, tape, star, e, j, round));
+// What a warp knows of an event. The first two warps are its endpoints: 0 the source, 1 the destination.
+struct Event {
+    int e, s, row_h, row_F, post_row;
+    long long ends;  // row of the source in arrays of endpoints
+    bool is_end;
+};
+
+__device__ Event read_event(const Stream& st, int e) {
+    const int s = warp();
+    const Plan& plan = st.plan;
+    const int row_h = s ? plan.dst_h[e] : plan.src_h[e], row_F = s ? plan.dst_F[e] : plan.src_F[e];
+    return {e, s, row_h, row_F, st.z.n0 + 2 * e + s, 2ll * e, s < 2};
+}
+
+__device__ real* coef_of(const Stream& st, const Event& ev, int slot) {
+    return st.tape.coef + ((ev.ends + ev.s) * NUM_COEF + slot) * KR;
+}
+
+__device__ void load_parameters(const Tape& tape, int row, Vec (&F)[K]) {
+#pragma unroll
+    for (int i = 0; i < K; i++) F[i] = load(tape.F + ((long long)row * K + i) * D);
+}
+
+// An endpoint as its warp holds it.
+struct End {
+    Frame frame;
+    Vec h, y, F[K];  // y: the stalk in synchronized coordinates
+};
+
+// Reflectors and coefficients of the rows that the chunk begins with.
+__device__ void open_initial(const Stream& st) {
+    for (int row = warp(); row < st.z.n0; row += WARPS) {
+        Vec F[K];
         Coef t;
-        load_coef(coef_before(plan, z, tape, star, e, j, round), t);
+        load_parameters(st.tape, row, F);
+        coefficients(open_frame(st.tape, row, F, st.z.eps), load(st.tape.h + (long long)row * D), t);
+        store_coef(t, st.tape.t_h + (long long)row * KR);
+    }
+}
+
+// The endpoints before the event; meanwhile the star, and what will be needed.
+__device__ void read_ends(const Stream& st, const Event& ev, Shared& sh, End& end) {
+    const Tape& tape = st.tape;
+    if (ev.is_end) {
+        Coef t;
+        end.frame = load_frame(tape, ev.row_F);
+        end.h = load(tape.h + (long long)ev.row_h * D);
+        load_coef(tape.t_h + (long long)ev.row_h * KR, t);
+        load_parameters(tape, ev.row_F, end.F);
+        end.y = subtract(end.frame, t, end.h);
+        store(end.y, sh.y + ev.s * D);
+        store(end.y, tape.y_pre + (ev.ends + ev.s) * D);
+    } else if (ev.s == 2) {
+        read_star(st.plan, ev.e, sh.star);
+    } else {
+        if (FRAME_UPDATE) bring(tape.hid_frame + ev.ends * W, sh.share_frame, 2 * W);
+        bring(tape.hid_msg + ev.ends * W, sh.share_msg, 2 * W);
+        prefetch_leaves(st, ev.e);
+    }
+}
+
+// The endpoint's row of inputs, its own stalk and its partner's, into sh.x and the tape.
+__device__ void write_inputs(const Stream& st, const Event& ev, Shared& sh, const End& end, int slot, real* rows) {
+    Vec partner = end.h;  // Q_uu = I
+    if (!sh.star.loop) {
+        Coef t;
+        partner = lower(end.frame, load(sh.y + (1 - ev.s) * D), t);
+        store_coef(t, coef_of(st, ev, slot));
+    }
+    store(end.h, sh.x + ev.s * 2 * D);
+    store(partner, sh.x + ev.s * 2 * D + D);
+    store(end.h, rows + (ev.ends + ev.s) * 2 * D);
+    store(partner, rows + (ev.ends + ev.s) * 2 * D + D);
+}
+
+// Step 3 of alg:tsnn: MLP_frame on transported states; its output in sh.wide.
+__device__ void frame_step(const Stream& st, const Event& ev, Shared& sh, const End& end) {
+    const Tape& tape = st.tape;
+    if (ev.is_end) write_inputs(st, ev, sh, end, PRE, tape.x_frame);
+    __syncthreads();
+    layer<FRAME_IN, 2 * D, W>(st.w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
+        const real hid = relu(sh.share_frame[row * W + c] + sum);
+        tape.hid_frame[(ev.ends + row) * W + c] = sh.hid[row * W + c] = hid;
+    });
+    layer<FRAME_OUT, W, KD>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
+        tape.dF[(ev.ends + row) * KD + c] = sh.wide[row * KD + c] = sum + st.w.frame_bias[c];
+    });
+}
+
+// The new frame, and the stalk under it (prop:carry_over).
+__device__ void move_frame(const Stream& st, const Event& ev, Shared& sh, End& end) {
+    const Tape& tape = st.tape;
+    real smooth = 0;
+#pragma unroll
+    for (int i = 0; i < K; i++) {
+        if (FRAME_UPDATE) {
+            const Vec step = load(sh.wide + ev.s * KD + i * D);
+            smooth += partial(step, step);
+            axpy(real(1), step, end.F[i]);
+        }
+        store(end.F[i], tape.F + ((long long)ev.post_row * K + i) * D);
+    }
+    end.frame = open_frame(tape, ev.post_row, end.F, st.z.eps);
+    smooth = total(smooth);
+    if (lane() == 0) sh.r[ev.s] = smooth;
+    Coef t;
+    if (CARRY_OVER) {
+        end.h = lower(end.frame, end.y, t);
+        store_coef(t, coef_of(st, ev, CARRY));
+    } else {
+        end.y = lift(end.frame, end.h, t);
+        store_coef(t, coef_of(st, ev, LIFT));
+        store(end.y, tape.lift + (ev.ends + ev.s) * D);
+    }
+}
+
+// Inputs of the message, each endpoint in its new frame.
+__device__ void carry_over(const Stream& st, const Event& ev, Shared& sh, const End& end) {
+    if (!CARRY_OVER) {
+        __syncthreads();
+        if (ev.is_end) store(end.y, sh.y + ev.s * D);
+        __syncthreads();
+    }
+    if (ev.is_end) write_inputs(st, ev, sh, end, POST, st.tape.x_msg);
+    __syncthreads();
+    if (threadIdx.x == 0) st.tape.smooth[ev.e] = sh.star.loop ? sh.r[0] : sh.r[0] + sh.r[1];
+}
+
+// Step 4 of alg:tsnn: message and GRU; the new stalks in sh.h.
+__device__ void update_stalks(const Stream& st, const Event& ev, Shared& sh) {
+    const Tape& tape = st.tape;
+    layer<MSG_IN, 2 * D, W>(st.w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
+        const real hid = relu(sh.share_msg[row * W + c] + sum);
+        tape.hid_msg[(ev.ends + row) * W + c] = sh.hid[row * W + c] = hid;
+    });
+    // the message stands in rows as far apart as the states, which the other half of the GRU reads
+    layer<MSG_OUT, W, D>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
+        tape.m[(ev.ends + row) * D + c] = sh.x[row * 2 * D + D + c] = sum + st.w.msg_bias[c];
+    });
+    layer<GRU_BOTH, D, 6 * D, 3 * D>(
+        st.w, sh.resident, sh.x + D, sh.x, 2 * D, sh.part,
+        [&](int row, int c, real sum) { sh.wide[row * 6 * D + c] = sum + st.w.gru_bias[c]; });
+    for (int i = threadIdx.x; i < 2 * D; i += THREADS) {
+        const int row = i / D, c = i % D;
+        const real *a = sh.wide + row * 6 * D, *b = a + 3 * D;
+        const real reset = sigmoid(a[c] + b[c]), update = sigmoid(a[D + c] + b[D + c]), state = b[2 * D + c];
+        const real candidate = tanh(a[2 * D + c] + reset * state), hbar = sh.x[row * 2 * D + c];
+        real* gates = tape.gates + (ev.ends + row) * 4 * D + c;
+        gates[0] = reset, gates[D] = update, gates[2 * D] = candidate, gates[3 * D] = state;
+        tape.gru_h[(ev.ends + row) * D + c] = sh.h[i] = candidate + update * (hbar - candidate);
+    }
+    __syncthreads();
+}
+
+__device__ void lift_end(const Stream& st, const Event& ev, Shared& sh, End& end) {
+    Coef t;
+    end.h = load(sh.h + ev.s * D);
+    end.y = lift(end.frame, end.h, t);
+    store_coef(t, coef_of(st, ev, GRU));
+    store(end.y, sh.y + ev.s * D);
+    store(end.y, st.tape.y_ends + (ev.ends + ev.s) * D);
+}
+
+// h' = h - c D q, q the sum of eq:diffusion_local in the entry's own coordinates.
+__device__ void step_along(real c, const Vec& gain, const Vec& q, Vec& h) {
+#pragma unroll
+    for (int i = 0; i < E; i++) h.v[i] -= c * gain.v[i] * q.v[i];
+}
+
+// One round of diffusion at the leaves: each is moved, and its pull on the endpoints collected.
+__device__ void diffuse_leaves(const Stream& st, const Event& ev, Shared& sh, int round) {
+    const Star& star = sh.star;
+    Vec pull_u = zero(), pull_v = zero();
+    const Vec gain = load(st.w.gain);
+    for (int j = star.leaf + warp(); j < star.stop; j += WARPS) {
+        const real a = st.plan.mult_src[j], b = st.plan.mult_dst[j];
+        const Frame f = load_frame(st.tape, st.plan.act_F[j]);
+        Vec h = load(stalk_before(st, star, ev.e, j, round));
+        Coef t;
+        load_coef(coef_before(st, star, ev.e, j, round), t);
         const Vec y = subtract(f, t, h);
         axpy(-a, y, pull_u);
         axpy(-b, y, pull_v);
-        const Vec r = scaled(a + b, minus(y, center(a, b, sh.y)));
-        const Vec q = lower(f, r, t);
-        store_coef(t, tape.t_round + ((long long)round * z.num_active + j) * KR);
-        Vec post = h;
-        const real c = step_size(eta, a + b);
-#pragma unroll
-        for (int i = 0; i < E; i++) post.v[i] -= c * gain.v[i] * q.v[i];
-        coefficients(f, post, t);
-        write_after(z, tape, j, round, post, t);
+        const Vec q = lower(f, scaled(a + b, minus(y, center(a, b, sh.y))), t);
+        store_coef(t, t_round(st, j, round));
+        step_along(step_size(st.eta, a + b), gain, q, h);
+        coefficients(f, h, t);
+        write_after(st, j, round, h, t);
     }
     store(pull_u, sh.collected + warp() * 2 * D);
     store(pull_v, sh.collected + warp() * 2 * D + D);
 }
 
-// The same at the endpoints, once the leaves' pulls are in sh.r; h is the warp's own endpoint.
-__device__ void diffuse_end(const Sizes& z, const Weights& w, const Tape& tape, const Star& star, Shared& sh,
-                            const Frame& post, real eta, int e, int round, Vec& h) {
-    const int s = warp(), j = star.first + s;
-    const Vec r = load(sh.r + s * D), gain = load(w.gain);
-    store(r, tape.r_ends + (2ll * ((long long)round * z.n + e) + s) * D);
+// The same at the endpoints, once the leaves' pulls are in sh.r.
+__device__ void diffuse_end(const Stream& st, const Event& ev, Shared& sh, int round, End& end) {
+    const int s = ev.s, j = sh.star.first + s;
+    const Vec r = load(sh.r + s * D);
+    store(r, st.tape.r_ends + at_end(st, ev.e, round, s));
     Coef t;
-    const Vec q = lower(post, r, t);
-    store_coef(t, tape.t_round + ((long long)round * z.num_active + j) * KR);
-    const real c = step_size(eta, star.degree[s]);
-#pragma unroll
-    for (int i = 0; i < E; i++) h.v[i] -= c * gain.v[i] * q.v[i];
-    coefficients(post, h, t);
-    write_after(z, tape, j, round, h, t);
-    const Vec y = subtract(post, t, h);
-    store(y, sh.y + s * D);
-    store(y, tape.y_ends + (2ll * ((long long)(round + 1) * z.n + e) + s) * D);
+    const Vec q = lower(end.frame, r, t);
+    store_coef(t, t_round(st, j, round));
+    step_along(step_size(st.eta, sh.star.degree[s]), load(st.w.gain), q, end.h);
+    coefficients(end.frame, end.h, t);
+    write_after(st, j, round, end.h, t);
+    end.y = subtract(end.frame, t, end.h);
+    store(end.y, sh.y + s * D);
+    store(end.y, st.tape.y_ends + at_end(st, ev.e, round + 1, s));
+}
+
+// Step 5 of alg:tsnn.
+__device__ void diffuse(const Stream& st, const Event& ev, Shared& sh, End& end) {
+    const Star& star = sh.star;
+    for (int round = 0; round < ROUNDS; round++) {
+        diffuse_leaves(st, ev, sh, round);
+        __syncthreads();
+        combine(star, sh.y, sh.collected, sh.r);
+        __syncthreads();
+        if (ev.is_end && !(ev.s && star.loop)) diffuse_end(st, ev, sh, round, end);
+        __syncthreads();
+    }
+    if (ROUNDS > 0) return;
+    for (int j = star.first + warp(); j < star.stop; j += WARPS) {  // entries go on as they are
+        Coef t;
+        load_coef(coef_before(st, star, ev.e, j, 0), t);
+        store(load(stalk_before(st, star, ev.e, j, 0)), st.tape.h + (long long)(st.z.n0 + j) * D);
+        store_coef(t, st.tape.t_h + (long long)(st.z.n0 + j) * KR);
+    }
+}
+
+// |h_u - Q_uv h_v|^2 after the last round (eq:loss_aux); 0 for a self-loop.
+__device__ void measure_energy(const Stream& st, const Event& ev, const Shared& sh) {
+    const Vec apart = minus(load(sh.y), load(sh.y + D));
+    const real energy = total(partial(apart, apart));
+    if (lane() == 0) st.tape.energy[ev.e] = sh.star.loop ? real(0) : energy;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    forward(const Plan plan, const Sizes z, const Weights all_weights, const Tape all_tapes) {
+    forward(const Plan plan, const Sizes z, const Weights weights, const Tape tapes) {
     Shared& sh = *reinterpret_cast<Shared*>(memory);
-    const Tape tape = own(all_tapes, z.tape);
-    const Weights w = own(all_weights, z.weights);
-    const real eta = real(z.eta[blockIdx.x]);
-    const int s = warp();  // of the endpoints' two warps: 0 the source, 1 the destination
-    const bool is_end = s < 2;
-    keep_weights(w, sh.resident);
-    for (int row = warp(); row < z.n0; row += WARPS) {
-        Vec F[K];
-#pragma unroll
-        for (int i = 0; i < K; i++) F[i] = load(tape.F + ((long long)row * K + i) * D);
-        const Frame f = open_frame(tape, row, F, z.eps);
-        Coef t;
-        coefficients(f, load(tape.h + (long long)row * D), t);
-        store_coef(t, tape.t_h + (long long)row * KR);
-    }
+    const Stream st = own_stream(plan, z, weights, tapes);
+    keep_weights(st.w, sh.resident);
+    open_initial(st);
     __syncthreads();
     for (int e = 0; e < z.n; e++) {
-        const long long ends = 2ll * e;
-        const int row_h = s ? plan.dst_h[e] : plan.src_h[e], row_F = s ? plan.dst_F[e] : plan.src_F[e];
-        const int post_row = z.n0 + 2 * e + s;
-        Frame frame;
-        Vec h, y, F[K];
-        Coef t;
-        if (is_end) {  // the endpoint in synchronized coordinates
-            frame = load_frame(tape, row_F);
-            h = load(tape.h + (long long)row_h * D);
-            load_coef(tape.t_h + (long long)row_h * KR, t);
-#pragma unroll
-            for (int i = 0; i < K; i++) F[i] = load(tape.F + ((long long)row_F * K + i) * D);
-            y = subtract(frame, t, h);
-            store(y, sh.y + s * D);
-            store(y, tape.y_pre + (ends + s) * D);
-        } else if (s == 2) {
-            read_star(plan, e, sh.star);
-        } else {
-            if (FRAME_UPDATE) bring(tape.hid_frame + ends * W, sh.share_frame, 2 * W);
-            bring(tape.hid_msg + ends * W, sh.share_msg, 2 * W);
-            prefetch_leaves(plan, tape, e);
-        }
+        const Event ev = read_event(st, e);
+        End end;
+        read_ends(st, ev, sh, end);
         __syncthreads();
-        const Star& star = sh.star;
-        if (FRAME_UPDATE) {
-            if (is_end) {  // its partner in its own coordinates
-                Vec partner = h;
-                if (!star.loop) {
-                    partner = lower(frame, load(sh.y + (1 - s) * D), t);
-                    store_coef(t, tape.coef + ((ends + s) * NUM_COEF + PRE) * KR);
-                }
-                store(h, sh.x + s * 2 * D);
-                store(partner, sh.x + s * 2 * D + D);
-                store(h, tape.x_frame + (ends + s) * 2 * D);
-                store(partner, tape.x_frame + (ends + s) * 2 * D + D);
-            }
-            __syncthreads();
-            layer<FRAME_IN, 2 * D, W>(w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
-                const real hid = relu(sh.share_frame[row * W + c] + sum);
-                tape.hid_frame[(ends + row) * W + c] = sh.hid[row * W + c] = hid;
-            });
-            layer<FRAME_OUT, W, KD>(w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
-                tape.dF[(ends + row) * KD + c] = sh.wide[row * KD + c] = sum + w.frame_bias[c];
-            });
-        }
-        if (is_end) {  // the new frame
-            real smooth = 0;
-#pragma unroll
-            for (int i = 0; i < K; i++) {
-                if (FRAME_UPDATE) {
-                    const Vec step = load(sh.wide + s * KD + i * D);
-                    smooth += partial(step, step);
-                    axpy(real(1), step, F[i]);
-                }
-                store(F[i], tape.F + ((long long)post_row * K + i) * D);
-            }
-            frame = open_frame(tape, post_row, F, z.eps);
-            smooth = total(smooth);
-            if (lane() == 0) sh.r[s] = smooth;
-            if (CARRY_OVER) {
-                h = lower(frame, y, t);
-                store_coef(t, tape.coef + ((ends + s) * NUM_COEF + CARRY) * KR);
-            } else {
-                y = lift(frame, h, t);
-                store_coef(t, tape.coef + ((ends + s) * NUM_COEF + LIFT) * KR);
-                store(y, tape.lift + (ends + s) * D);
-            }
-        }
-        if (!CARRY_OVER) {
-            __syncthreads();
-            if (is_end) store(y, sh.y + s * D);
-            __syncthreads();
-        }
-        if (is_end) {
-            Vec partner = h;
-            if (!star.loop) {
-                partner = lower(frame, load(sh.y + (1 - s) * D), t);
-                store_coef(t, tape.coef + ((ends + s) * NUM_COEF + POST) * KR);
-            }
-            store(h, sh.x + s * 2 * D);
-            store(partner, sh.x + s * 2 * D + D);
-            store(h, tape.x_msg + (ends + s) * 2 * D);
-            store(partner, tape.x_msg + (ends + s) * 2 * D + D);
-        }
+        if (FRAME_UPDATE) frame_step(st, ev, sh, end);
+        if (ev.is_end) move_frame(st, ev, sh, end);
+        carry_over(st, ev, sh, end);
+        update_stalks(st, ev, sh);
+        if (ev.is_end) lift_end(st, ev, sh, end);
         __syncthreads();
-        if (threadIdx.x == 0) tape.smooth[e] = star.loop ? sh.r[0] : sh.r[0] + sh.r[1];
-        layer<MSG_IN, 2 * D, W>(w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
-            const real hid = relu(sh.share_msg[row * W + c] + sum);
-            tape.hid_msg[(ends + row) * W + c] = sh.hid[row * W + c] = hid;
-        });
-        // the message stands in rows as far apart as the states, which the other half of the GRU reads
-        layer<MSG_OUT, W, D>(w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
-            tape.m[(ends + row) * D + c] = sh.x[row * 2 * D + D + c] = sum + w.msg_bias[c];
-        });
-        layer<GRU_BOTH, D, 6 * D, 3 * D>(
-            w, sh.resident, sh.x + D, sh.x, 2 * D, sh.part,
-            [&](int row, int c, real sum) { sh.wide[row * 6 * D + c] = sum + w.gru_bias[c]; });
-        for (int i = threadIdx.x; i < 2 * D; i += THREADS) {
-            const int row = i / D, c = i % D;
-            const real *a = sh.wide + row * 6 * D, *b = a + 3 * D;
-            const real reset = sigmoid(a[c] + b[c]), update = sigmoid(a[D + c] + b[D + c]), state = b[2 * D + c];
-            const real candidate = tanh(a[2 * D + c] + reset * state), hbar = sh.x[row * 2 * D + c];
-            real* gates = tape.gates + (ends + row) * 4 * D + c;
-            gates[0] = reset, gates[D] = update, gates[2 * D] = candidate, gates[3 * D] = state;
-            const real out = candidate + update * (hbar - candidate);
-            tape.gru_h[(ends + row) * D + c] = sh.h[i] = out;
-        }
-        __syncthreads();
-        if (is_end) {
-            h = load(sh.h + s * D);
-            y = lift(frame, h, t);
-            store_coef(t, tape.coef + ((ends + s) * NUM_COEF + GRU) * KR);
-            store(y, sh.y + s * D);
-            store(y, tape.y_ends + (ends + s) * D);
-        }
-        __syncthreads();
-        for (int round = 0; round < ROUNDS; round++) {
-            diffuse_leaves(plan, z, w, tape, star, sh, eta, e, round);
-            __syncthreads();
-            combine(star, sh.y, sh.collected, sh.r);
-            __syncthreads();
-            if (is_end && !(s && star.loop)) diffuse_end(z, w, tape, star, sh, frame, eta, e, round, h);
-            __syncthreads();
-        }
-        if (ROUNDS == 0)
-            for (int j = star.first + warp(); j < star.stop; j += WARPS) {
-                load_coef(coef_before(plan, z, tape, star, e, j, 0), t);
-                store(load(stalk_before(plan, z, tape, star, e, j, 0)), tape.h + (long long)(z.n0 + j) * D);
-                store_coef(t, tape.t_h + (long long)(z.n0 + j) * KR);
-            }
-        if (s == 0) {
-            const Vec apart = minus(load(sh.y), load(sh.y + D));
-            const real energy = total(partial(apart, apart));
-            if (lane() == 0) tape.energy[e] = star.loop ? real(0) : energy;
-        }
+        diffuse(st, ev, sh, end);
+        if (ev.s == 0) measure_energy(st, ev, sh);
         __syncthreads();
     }
 }
@@ -741,27 +818,79 @@ struct SharedBack {
 };
 static_assert(sizeof(SharedBack) + sizeof(real) * resident_numbers() <= SHARED_BYTES, "too little shared memory");
 
-// One round backward at the leaves.
-__device__ void leaves_adjoint(const Plan& plan, const Sizes& z, const Weights& w, const Tape& tape, const Grads& g,
-                               const Star& star, SharedBack& sh, real eta, int e, int round, Vec& gD) {
-    Vec pull_u = zero(), pull_v = zero(), gain = load(w.gain);
-    for (int j = star.leaf + warp(); j < star.stop; j += WARPS) {
-        const real a = plan.mult_src[j], b = plan.mult_dst[j], c = step_size(eta, a + b);
-        const int row_F = plan.act_F[j], row_h = plan.act_h[j];
-        const Frame f = load_frame(tape, row_F);
-        FrameGrad share = load_grad(z, g, row_F);
-        const Vec h = load(stalk_before(plan, z, tape, star, e, j, round));
-        Coef t_h, t_r, t_q, s;
-        load_coef(coef_before(plan, z, tape, star, e, j, round), t_h);
-        load_coef(tape.t_round + ((long long)round * z.num_active + j) * KR, t_r);
-        const Vec y = subtract(f, t_h, h), r = scaled(a + b, minus(y, center(a, b, sh.y_ends + round * 2 * D)));
-        const Vec q = subtract(f, t_r, r);
-        Vec gh = load(g.gh + (long long)(z.n0 + j) * D), gq;
-#pragma unroll
-        for (int i = 0; i < E; i++) {
-            gD.v[i] -= c * gh.v[i] * q.v[i];
-            gq.v[i] = -c * gain.v[i] * gh.v[i];
+// What a warp carries back through an event, if it is an endpoint.
+struct Back {
+    Frame frame;          // of the version after the event, then of the one before
+    FrameGrad share;      // what is collected for it
+    Vec gh, gy, g_pre;    // gradients: the stalk, its synchronized coordinates before the event, the stalk before it
+    Vec written, apart;   // the stalk that the event wrote, and y_u - y_v
+    Coef t;               // of `written`
+    bool acts;            // of a self-loop only the first row does
+};
+
+__device__ void add_to(real* place, Vec x) {
+    axpy(real(1), load(place), x);
+    store(x, place);
+}
+
+// All that the first steps read, at once; meanwhile the star, and what will be needed.
+__device__ void read_after(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, Back& back) {
+    const Tape& tape = st.tape;
+    const int e = ev.e;
+    back.acts = ev.is_end && !(ev.s && st.plan.is_loop[e]);
+    back.gh = back.gy = back.g_pre = zero();
+    if (ev.is_end) {
+        const long long row = st.z.n0 + st.plan.act_ptr[e] + (back.acts ? ev.s : 0);
+        const real* y = tape.y_ends + at_end(st, e, ROUNDS, 0);
+        back.frame = load_frame(tape, ev.post_row);
+        back.share = load_grad(st.z, g, ev.post_row);
+        back.written = load(tape.h + row * D);
+        load_coef(tape.t_h + row * KR, back.t);
+        back.apart = minus(load(y), load(y + D));
+        if (back.acts) back.gh = load(g.gh + row * D);
+    } else if (ev.s == 2) {
+        read_star(st.plan, e, sh.star);
+    } else {
+        prefetch_leaves(st, e);
+        if (FRAME_UPDATE) bring(tape.hid_frame + ev.ends * W, sh.hid_frame, 2 * W);
+        bring(tape.hid_msg + ev.ends * W, sh.hid_msg, 2 * W);
+        bring(tape.gates + ev.ends * 4 * D, sh.gates, 8 * D);
+        bring(tape.x_msg + ev.ends * 2 * D, sh.x_msg, 4 * D);
+        for (int round = 0; round < ROUNDS; round++) {
+            bring(tape.r_ends + at_end(st, e, round, 0), sh.r_ends + round * 2 * D, 2 * D);
+            bring(tape.y_ends + at_end(st, e, round, 0), sh.y_ends + round * 2 * D, 2 * D);
         }
+    }
+}
+
+// Adjoint of `step_along`: gq, the gradient of q, and gD.
+__device__ Vec step_adjoint(real c, const Vec& gain, const Vec& q, const Vec& gh, Vec& gD) {
+    Vec gq;
+#pragma unroll
+    for (int i = 0; i < E; i++) {
+        gD.v[i] -= c * gh.v[i] * q.v[i];
+        gq.v[i] = -c * gain.v[i] * gh.v[i];
+    }
+    return gq;
+}
+
+// One round backward at the leaves.
+__device__ void leaves_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, int round, Vec& gD) {
+    const Star& star = sh.star;
+    Vec pull_u = zero(), pull_v = zero();
+    const Vec gain = load(st.w.gain);
+    for (int j = star.leaf + warp(); j < star.stop; j += WARPS) {
+        const real a = st.plan.mult_src[j], b = st.plan.mult_dst[j];
+        const int row_F = st.plan.act_F[j], row_h = st.plan.act_h[j];
+        const Frame f = load_frame(st.tape, row_F);
+        FrameGrad share = load_grad(st.z, g, row_F);
+        const Vec h = load(stalk_before(st, star, ev.e, j, round));
+        Coef t_h, t_r, t_q, s;
+        load_coef(coef_before(st, star, ev.e, j, round), t_h);
+        load_coef(t_round(st, j, round), t_r);
+        const Vec y = subtract(f, t_h, h), r = scaled(a + b, minus(y, center(a, b, sh.y_ends + round * 2 * D)));
+        Vec gh = load(g.gh + (long long)(st.z.n0 + j) * D);
+        const Vec gq = step_adjoint(step_size(st.eta, a + b), gain, subtract(f, t_r, r), gh, gD);
         const Vec gr = lift(f, gq, t_q);
         collect(share, gq, t_q, r, t_r);
         axpy(-a, gr, pull_u);
@@ -769,242 +898,187 @@ __device__ void leaves_adjoint(const Plan& plan, const Sizes& z, const Weights& 
         const Vec gy = scaled(a + b, minus(gr, center(a, b, sh.gr)));
         axpy(real(1), lower(f, gy, s), gh);
         collect(share, h, t_h, gy, s);
-        store_grad(z, g, row_F, share);
-        if (round > 0) {
-            store(gh, g.gh + (long long)(z.n0 + j) * D);
-        } else if (row_h >= z.base) {
-            real* to = g.gh + (long long)row_h * D;
-            axpy(real(1), load(to), gh);
-            store(gh, to);
-        }
+        store_grad(st.z, g, row_F, share);
+        if (round > 0)
+            store(gh, g.gh + (long long)(st.z.n0 + j) * D);
+        else if (row_h >= st.z.base)
+            add_to(g.gh + (long long)row_h * D, gh);
     }
     store(pull_u, sh.collected + warp() * 2 * D);
     store(pull_v, sh.collected + warp() * 2 * D + D);
 }
 
-// Gradient of an endpoint's r in one round, into sh.gr; gh is the gradient of its stalk after the round.
-__device__ void end_adjoint(const Sizes& z, const Weights& w, const Tape& tape, const Star& star, SharedBack& sh,
-                            const Frame& post, FrameGrad& share, real eta, int e, int round, const Vec& gh, Vec& gD) {
-    const int s = warp(), j = star.first + s;
-    const Vec r = load(sh.r_ends + (2 * round + s) * D), gain = load(w.gain);
+// Gradient of an endpoint's r in one round, into sh.gr.
+__device__ void end_adjoint(const Stream& st, const Event& ev, SharedBack& sh, int round, Back& back, Vec& gD) {
+    const Vec r = load(sh.r_ends + (2 * round + ev.s) * D);
     Coef t_r, t_q;
-    load_coef(tape.t_round + ((long long)round * z.num_active + j) * KR, t_r);
-    const Vec q = subtract(post, t_r, r);
-    const real c = step_size(eta, star.degree[s]);
-    Vec gq;
-#pragma unroll
-    for (int i = 0; i < E; i++) {
-        gD.v[i] -= c * gh.v[i] * q.v[i];
-        gq.v[i] = -c * gain.v[i] * gh.v[i];
-    }
-    const Vec gr = lift(post, gq, t_q);
-    collect(share, gq, t_q, r, t_r);
-    store(gr, sh.gr + s * D);
+    load_coef(t_round(st, sh.star.first + ev.s, round), t_r);
+    const real c = step_size(st.eta, sh.star.degree[ev.s]);
+    const Vec gq = step_adjoint(c, load(st.w.gain), subtract(back.frame, t_r, r), back.gh, gD);
+    store(lift(back.frame, gq, t_q), sh.gr + ev.s * D);
+    collect(back.share, gq, t_q, r, t_r);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    backward(const Plan plan, const Sizes z, const Weights all_weights, const Tape all_tapes, const Grads all_grads) {
-    SharedBack& sh = *reinterpret_cast<SharedBack*>(memory);
-    const Tape tape = own(all_tapes, z.tape);
-    const Weights w = own(all_weights, z.weights);
-    const Grads g = own(all_grads, z.grads);
-    const real eta = real(z.eta[blockIdx.x]);
-    const int s = warp();
-    Vec gD = zero();
-    keep_weights(w, sh.resident);
-    for (int e = z.n - 1; e >= 0; e--) {
-        const long long ends = 2ll * e, last_y = 2ll * ((long long)ROUNDS * z.n + e) * D;
-        const int post_row = z.n0 + 2 * e + s;
-        const int row_h = s ? plan.dst_h[e] : plan.src_h[e], row_F = s ? plan.dst_F[e] : plan.src_F[e];
-        const bool is_end = s < 2, acts = is_end && !(s && plan.is_loop[e]);  // of a self-loop only the first row acts
-        Frame frame;
-        FrameGrad share;
-        Vec gh = zero(), written, apart;
-        Coef t;
-        if (is_end) {  // all at once: what the first steps read
-            const long long row = z.n0 + plan.act_ptr[e] + (acts ? s : 0);
-            frame = load_frame(tape, post_row);
-            share = load_grad(z, g, post_row);
-            written = load(tape.h + row * D);
-            load_coef(tape.t_h + row * KR, t);
-            apart = minus(load(tape.y_ends + last_y), load(tape.y_ends + last_y + D));
-            if (acts) gh = load(g.gh + row * D);
-        } else if (s == 2) {
-            read_star(plan, e, sh.star);
-        } else {
-            prefetch_leaves(plan, tape, e);
-            if (FRAME_UPDATE) bring(tape.hid_frame + ends * W, sh.hid_frame, 2 * W);
-            bring(tape.hid_msg + ends * W, sh.hid_msg, 2 * W);
-            bring(tape.gates + ends * 4 * D, sh.gates, 8 * D);
-            bring(tape.x_msg + ends * 2 * D, sh.x_msg, 4 * D);
-            for (int round = 0; round < ROUNDS; round++) {
-                const long long at = 2ll * ((long long)round * z.n + e) * D;
-                bring(tape.r_ends + at, sh.r_ends + round * 2 * D, 2 * D);
-                bring(tape.y_ends + at, sh.y_ends + round * 2 * D, 2 * D);
-            }
-        }
-        __syncthreads();
-        const Star& star = sh.star;
-        if (acts && !star.loop) {  // the energy's pull on the last round's output
-            const Vec pull = scaled((s ? real(-2) : real(2)) * g.up_energy[e], apart);
-            axpy(real(1), lift_adjoint(frame, share, written, t, pull), gh);
-        }
-        for (int round = ROUNDS - 1; round >= 0; round--) {
-            if (acts) end_adjoint(z, w, tape, star, sh, frame, share, eta, e, round, gh, gD);
-            __syncthreads();
-            leaves_adjoint(plan, z, w, tape, g, star, sh, eta, e, round, gD);
-            __syncthreads();
-            combine(star, sh.gr, sh.collected, sh.sums);
-            __syncthreads();
-            if (acts) {
-                const int j = star.first + s;
-                load_coef(coef_before(plan, z, tape, star, e, j, round), t);
-                const Vec before = load(stalk_before(plan, z, tape, star, e, j, round));
-                axpy(real(1), lift_adjoint(frame, share, before, t, load(sh.sums + s * D)), gh);
-            }
-        }
-        if (ROUNDS == 0)
-            for (int j = star.leaf + warp(); j < star.stop; j += WARPS)
-                if (plan.act_h[j] >= z.base) {
-                    real* to = g.gh + (long long)plan.act_h[j] * D;
-                    Vec sum = load(to);
-                    axpy(real(1), load(g.gh + (long long)(z.n0 + j) * D), sum);
-                    store(sum, to);
-                }
-        if (is_end) store(gh, sh.g + s * D);
-        __syncthreads();
-        for (int i = threadIdx.x; i < 2 * D; i += THREADS) {  // the gates
-            const int row = i / D, c = i % D;
-            const real* gates = sh.gates + row * 4 * D + c;
-            const real reset = gates[0], update = gates[D], candidate = gates[2 * D], state = gates[3 * D];
-            const real up = sh.g[i], hbar = sh.x_msg[row * 2 * D + c];
-            const real v = up * (real(1) - update) * (real(1) - candidate * candidate);
-            real *out = g.d_gates + (ends + row) * 4 * D + c, *own_out = sh.wide + row * WIDE + c;
-            out[0] = own_out[0] = v * reset;
-            out[D] = own_out[D] = v * state * reset * (real(1) - reset);
-            out[2 * D] = own_out[2 * D] = up * (hbar - candidate) * update * (real(1) - update);
-            out[3 * D] = own_out[3 * D] = v;
-            sh.hbar[i] = up * update;
-        }
-        __syncthreads();
-        const real* d_gates = sh.wide;
-        layer<GRU_BOTH, 3 * D, 2 * D, D>(
-            w, sh.resident, d_gates + D, d_gates, WIDE, sh.part, [&](int row, int c, real sum) {
-                if (c < D)
-                    g.d_msg_out[(ends + row) * D + c] = sh.m[row * D + c] = sum;
-                else
-                    sh.hbar[row * D + c - D] += sum;
-            });
-        layer<MSG_OUT, D, W>(w, sh.resident, sh.m, sh.m, D, sh.part, [&](int row, int c, real sum) {
-            sum = sh.hid_msg[row * W + c] > real(0) ? sum : real(0);
-            g.d_msg_hid[(ends + row) * W + c] = sh.hid[row * W + c] = sum;
-        });
-        layer<MSG_IN, W, 2 * D>(w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
-            sh.gx[row * 2 * D + c] = c < D ? sum + sh.hbar[row * D + c] : sum;
-        });
-
-        // carry-over
-        Vec own_gx, partner_gx, gy = zero(), g_pre = zero();
-        if (is_end) own_gx = load(sh.gx + s * 2 * D), partner_gx = load(sh.gx + s * 2 * D + D);
-        if (acts) {
-            const real* y = CARRY_OVER ? tape.y_pre : tape.lift;
-            if (star.loop) {
-                axpy(real(1), partner_gx, own_gx);
-            } else {
-                load_coef(tape.coef + ((ends + s) * NUM_COEF + POST) * KR, t);
-                store(lower_adjoint(frame, share, load(y + (ends + 1 - s) * D), t, partner_gx), sh.cross + (1 - s) * D);
-            }
-            if (CARRY_OVER) {
-                load_coef(tape.coef + ((ends + s) * NUM_COEF + CARRY) * KR, t);
-                gy = lower_adjoint(frame, share, load(y + (ends + s) * D), t, own_gx);
-            } else {
-                g_pre = own_gx;
-            }
-        }
-        __syncthreads();
-        if (acts && !star.loop) {
-            const Vec cross = load(sh.cross + s * D);
-            if (CARRY_OVER) {
-                axpy(real(1), cross, gy);
-            } else {
-                load_coef(tape.coef + ((ends + s) * NUM_COEF + LIFT) * KR, t);
-                const Vec x = load(tape.x_msg + (ends + s) * 2 * D);
-                axpy(real(1), lift_adjoint(frame, share, x, t, cross), g_pre);
-            }
-        }
-
-        // the frames after the event are complete
-        Vec step[K];
-        if (is_end) {
-#pragma unroll
-            for (int i = 0; i < K; i++) step[i] = load(g.gF + ((long long)post_row * K + i) * D);
-            close_frame(tape, frame, share, post_row, step);
-            if (star.loop && s == 1)
-#pragma unroll
-                for (int i = 0; i < K; i++) {
-                    store(step[i], sh.wide + i * D);
-                    step[i] = zero();
-                }
-        }
-        __syncthreads();
-        if (is_end) {
-            if (star.loop && s == 0)
-#pragma unroll
-                for (int i = 0; i < K; i++) axpy(real(1), load(sh.wide + i * D), step[i]);
-#pragma unroll
-            for (int i = 0; i < K; i++) {
-                if (acts && row_F >= z.base) {
-                    real* to = g.gF + ((long long)row_F * K + i) * D;
-                    Vec sum = load(to);
-                    axpy(real(1), step[i], sum);
-                    store(sum, to);
-                }
-                if (FRAME_UPDATE && acts)
-                    axpy(real(2) * g.up_smooth[e], load(tape.dF + (ends + s) * KD + i * D), step[i]);
-                store(step[i], g.d_frame_out + (ends + s) * KD + i * D);
-                store(step[i], sh.wide + s * WIDE + i * D);
-            }
-        }
-        __syncthreads();
-        if (FRAME_UPDATE) {
-            layer<FRAME_OUT, KD, W>(w, sh.resident, sh.wide, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
-                sum = sh.hid_frame[row * W + c] > real(0) ? sum : real(0);
-                g.d_frame_hid[(ends + row) * W + c] = sh.hid[row * W + c] = sum;
-            });
-            layer<FRAME_IN, W, 2 * D>(w, sh.resident, sh.hid, sh.hid, W, sh.part,
-                                      [&](int row, int c, real sum) { sh.gx[row * 2 * D + c] = sum; });
-        }
-
-        // what the event read
-        if (acts) frame = load_frame(tape, row_F), share = load_grad(z, g, row_F);
-        if (FRAME_UPDATE) {
-            if (acts) {
-                own_gx = load(sh.gx + s * 2 * D), partner_gx = load(sh.gx + s * 2 * D + D);
-                axpy(real(1), own_gx, g_pre);
-                if (star.loop) {
-                    axpy(real(1), partner_gx, g_pre);
-                } else {
-                    load_coef(tape.coef + ((ends + s) * NUM_COEF + PRE) * KR, t);
-                    const Vec y = load(tape.y_pre + (ends + 1 - s) * D);
-                    store(lower_adjoint(frame, share, y, t, partner_gx), sh.cross + (1 - s) * D);
-                }
-            }
-            __syncthreads();
-            if (acts && !star.loop) axpy(real(1), load(sh.cross + s * D), gy);
-        }
-        if (acts) {
-            load_coef(tape.t_h + (long long)row_h * KR, t);
-            const Vec h = load(tape.h + (long long)row_h * D);
-            axpy(real(1), lift_adjoint(frame, share, h, t, gy), g_pre);
-            store_grad(z, g, row_F, share);
-            if (row_h >= z.base) {
-                real* to = g.gh + (long long)row_h * D;
-                axpy(real(1), load(to), g_pre);
-                store(g_pre, to);
-            }
-        }
-        __syncthreads();
+// Step 5 backward; back.gh becomes the gradient of the GRU's output.
+__device__ void diffusion_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, Back& back,
+                                  Vec& gD) {
+    const Star& star = sh.star;
+    if (back.acts && !star.loop) {  // the energy's pull on the last round's output
+        const Vec pull = scaled((ev.s ? real(-2) : real(2)) * g.up_energy[ev.e], back.apart);
+        axpy(real(1), lift_adjoint(back.frame, back.share, back.written, back.t, pull), back.gh);
     }
+    for (int round = ROUNDS - 1; round >= 0; round--) {
+        if (back.acts) end_adjoint(st, ev, sh, round, back, gD);
+        __syncthreads();
+        leaves_adjoint(st, g, ev, sh, round, gD);
+        __syncthreads();
+        combine(star, sh.gr, sh.collected, sh.sums);
+        __syncthreads();
+        if (!back.acts) continue;
+        Coef t;
+        const int j = star.first + ev.s;
+        load_coef(coef_before(st, star, ev.e, j, round), t);
+        const Vec before = load(stalk_before(st, star, ev.e, j, round)), sum = load(sh.sums + ev.s * D);
+        axpy(real(1), lift_adjoint(back.frame, back.share, before, t, sum), back.gh);
+    }
+    if (ROUNDS > 0) return;
+    for (int j = star.leaf + warp(); j < star.stop; j += WARPS)
+        if (st.plan.act_h[j] >= st.z.base)
+            add_to(g.gh + (long long)st.plan.act_h[j] * D, load(g.gh + (long long)(st.z.n0 + j) * D));
+}
+
+// Step 4 backward: sh.gx, the gradients of the inputs of the message.
+__device__ void stalks_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, const Back& back) {
+    if (ev.is_end) store(back.gh, sh.g + ev.s * D);
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * D; i += THREADS) {
+        const int row = i / D, c = i % D;
+        const real* gates = sh.gates + row * 4 * D + c;
+        const real reset = gates[0], update = gates[D], candidate = gates[2 * D], state = gates[3 * D];
+        const real up = sh.g[i], hbar = sh.x_msg[row * 2 * D + c];
+        const real v = up * (real(1) - update) * (real(1) - candidate * candidate);
+        real *out = g.d_gates + (ev.ends + row) * 4 * D + c, *kept = sh.wide + row * WIDE + c;
+        out[0] = kept[0] = v * reset;
+        out[D] = kept[D] = v * state * reset * (real(1) - reset);
+        out[2 * D] = kept[2 * D] = up * (hbar - candidate) * update * (real(1) - update);
+        out[3 * D] = kept[3 * D] = v;
+        sh.hbar[i] = up * update;
+    }
+    __syncthreads();
+    layer<GRU_BOTH, 3 * D, 2 * D, D>(
+        st.w, sh.resident, sh.wide + D, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
+            if (c < D)
+                g.d_msg_out[(ev.ends + row) * D + c] = sh.m[row * D + c] = sum;
+            else
+                sh.hbar[row * D + c - D] += sum;
+        });
+    layer<MSG_OUT, D, W>(st.w, sh.resident, sh.m, sh.m, D, sh.part, [&](int row, int c, real sum) {
+        sum = sh.hid_msg[row * W + c] > real(0) ? sum : real(0);
+        g.d_msg_hid[(ev.ends + row) * W + c] = sh.hid[row * W + c] = sum;
+    });
+    layer<MSG_IN, W, 2 * D>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
+        sh.gx[row * 2 * D + c] = c < D ? sum + sh.hbar[row * D + c] : sum;
+    });
+}
+
+// Adjoint of `write_inputs`: the partner's share goes to sh.cross, the endpoint's own is returned.
+__device__ Vec inputs_adjoint(const Stream& st, const Event& ev, SharedBack& sh, Back& back, int slot, const real* y) {
+    Vec own = load(sh.gx + ev.s * 2 * D);
+    const Vec partner = load(sh.gx + ev.s * 2 * D + D);
+    if (sh.star.loop) {
+        axpy(real(1), partner, own);
+    } else {
+        Coef t;
+        load_coef(coef_of(st, ev, slot), t);
+        const Vec other = load(y + (ev.ends + 1 - ev.s) * D);
+        store(lower_adjoint(back.frame, back.share, other, t, partner), sh.cross + (1 - ev.s) * D);
+    }
+    return own;
+}
+
+// Adjoint of `carry_over`.
+__device__ void carry_adjoint(const Stream& st, const Event& ev, SharedBack& sh, Back& back) {
+    const Tape& tape = st.tape;
+    Coef t;
+    if (back.acts) {
+        back.g_pre = inputs_adjoint(st, ev, sh, back, POST, CARRY_OVER ? tape.y_pre : tape.lift);
+        if (CARRY_OVER) {
+            load_coef(coef_of(st, ev, CARRY), t);
+            const Vec y = load(tape.y_pre + (ev.ends + ev.s) * D);
+            back.gy = lower_adjoint(back.frame, back.share, y, t, back.g_pre);
+            back.g_pre = zero();
+        }
+    }
+    __syncthreads();
+    if (!back.acts || sh.star.loop) return;
+    const Vec cross = load(sh.cross + ev.s * D);
+    if (CARRY_OVER) {
+        axpy(real(1), cross, back.gy);
+    } else {
+        load_coef(coef_of(st, ev, LIFT), t);
+        const Vec x = load(sh.x_msg + ev.s * 2 * D);
+        axpy(real(1), lift_adjoint(back.frame, back.share, x, t, cross), back.g_pre);
+    }
+}
+
+// Step 3 backward. The frames after the event are complete: their gradient goes to the versions before it and, through
+// MLP_frame, to sh.gx.
+__device__ void frames_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, const Back& back) {
+    const bool loop = sh.star.loop;
+    Vec step[K];
+    if (ev.is_end) {
+#pragma unroll
+        for (int i = 0; i < K; i++) step[i] = load(g.gF + ((long long)ev.post_row * K + i) * D);
+        close_frame(st.tape, back.frame, back.share, ev.post_row, step);
+        if (loop && ev.s == 1)
+#pragma unroll
+            for (int i = 0; i < K; i++) {  // both rows of a self-loop are one frame
+                store(step[i], sh.wide + i * D);
+                step[i] = zero();
+            }
+    }
+    __syncthreads();
+    if (ev.is_end) {
+#pragma unroll
+        for (int i = 0; i < K; i++) {
+            if (loop && ev.s == 0) axpy(real(1), load(sh.wide + i * D), step[i]);
+            if (back.acts && ev.row_F >= st.z.base) add_to(g.gF + ((long long)ev.row_F * K + i) * D, step[i]);
+            if (FRAME_UPDATE && back.acts)
+                axpy(real(2) * g.up_smooth[ev.e], load(st.tape.dF + (ev.ends + ev.s) * KD + i * D), step[i]);
+            store(step[i], g.d_frame_out + (ev.ends + ev.s) * KD + i * D);
+            store(step[i], sh.wide + ev.s * WIDE + i * D);
+        }
+    }
+    __syncthreads();
+    if (!FRAME_UPDATE) return;
+    layer<FRAME_OUT, KD, W>(st.w, sh.resident, sh.wide, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
+        sum = sh.hid_frame[row * W + c] > real(0) ? sum : real(0);
+        g.d_frame_hid[(ev.ends + row) * W + c] = sh.hid[row * W + c] = sum;
+    });
+    layer<FRAME_IN, W, 2 * D>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part,
+                              [&](int row, int c, real sum) { sh.gx[row * 2 * D + c] = sum; });
+}
+
+// Adjoint of the reads: the endpoints' gradients go to the versions they came from.
+__device__ void reads_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, Back& back) {
+    if (back.acts) {
+        back.frame = load_frame(st.tape, ev.row_F);
+        back.share = load_grad(st.z, g, ev.row_F);
+        if (FRAME_UPDATE) axpy(real(1), inputs_adjoint(st, ev, sh, back, PRE, st.tape.y_pre), back.g_pre);
+    }
+    __syncthreads();
+    if (!back.acts) return;
+    if (FRAME_UPDATE && !sh.star.loop) axpy(real(1), load(sh.cross + ev.s * D), back.gy);
+    Coef t;
+    load_coef(st.tape.t_h + (long long)ev.row_h * KR, t);
+    const Vec h = load(st.tape.h + (long long)ev.row_h * D);
+    axpy(real(1), lift_adjoint(back.frame, back.share, h, t, back.gy), back.g_pre);
+    store_grad(st.z, g, ev.row_F, back.share);
+    if (ev.row_h >= st.z.base) add_to(g.gh + (long long)ev.row_h * D, back.g_pre);
+}
+
+// The warps' shares of gD, in their order.
+__device__ void sum_gain(const Grads& g, SharedBack& sh, const Vec& gD) {
     store(gD, sh.collected + warp() * D);
     __syncthreads();
     for (int c = threadIdx.x; c < D; c += THREADS) {
@@ -1012,13 +1086,39 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (int i = 0; i < WARPS; i++) sum += sh.collected[i * D + c];
         g.gD[c] = sum;
     }
-    if (z.base == 0)  // gradients of the initial frames are wanted too
-        for (int row = warp(); row < z.n0; row += WARPS) {
-            Vec out[K];
+}
+
+// Gradients of the frames that the chunk begins with.
+__device__ void close_initial(const Stream& st, const Grads& g) {
+    for (int row = warp(); row < st.z.n0; row += WARPS) {
+        Vec out[K];
 #pragma unroll
-            for (int i = 0; i < K; i++) out[i] = load(g.gF + ((long long)row * K + i) * D);
-            close_frame(tape, load_frame(tape, row), load_grad(z, g, row), row, out);
+        for (int i = 0; i < K; i++) out[i] = load(g.gF + ((long long)row * K + i) * D);
+        close_frame(st.tape, load_frame(st.tape, row), load_grad(st.z, g, row), row, out);
 #pragma unroll
-            for (int i = 0; i < K; i++) store(out[i], g.gF + ((long long)row * K + i) * D);
-        }
+        for (int i = 0; i < K; i++) store(out[i], g.gF + ((long long)row * K + i) * D);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    backward(const Plan plan, const Sizes z, const Weights weights, const Tape tapes, const Grads grads) {
+    SharedBack& sh = *reinterpret_cast<SharedBack*>(memory);
+    const Stream st = own_stream(plan, z, weights, tapes);
+    const Grads g = own(grads, z.grads);
+    Vec gD = zero();
+    keep_weights(st.w, sh.resident);
+    for (int e = z.n - 1; e >= 0; e--) {
+        const Event ev = read_event(st, e);
+        Back back;
+        read_after(st, g, ev, sh, back);
+        __syncthreads();
+        diffusion_adjoint(st, g, ev, sh, back, gD);
+        stalks_adjoint(st, g, ev, sh, back);
+        carry_adjoint(st, ev, sh, back);
+        frames_adjoint(st, g, ev, sh, back);
+        reads_adjoint(st, g, ev, sh, back);
+        __syncthreads();
+    }
+    sum_gain(g, sh, gD);
+    if (z.base == 0) close_initial(st, g);
 }

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tsnn.data.events import EventStream, stable_key
 from tsnn.data.queries import Queries
+from tsnn.engine.kernels import distances
 from tsnn.memory.versions import Versions
 from tsnn.model.decoder import Geometry
 from tsnn.model.tsnn import Compared, Source
@@ -68,9 +69,11 @@ class Question:
     def compare(self, cand: I64) -> Compared:
         """The geometry of these candidates (eq:sdist) from the kept synchronized coordinates."""
         g, norm2 = self._lifted(cand)
-        difference = self.q - g
+        scalars = torch.empty(2, len(cand), dtype=g.dtype)
+        distances(g.numpy(), self.q[0].numpy(), *scalars.numpy())
         own = self.source.h.square().sum(-1).expand(len(cand))
-        geometry = Geometry(difference.square().sum(-1), (g @ self.q.T).squeeze(1), own, norm2)
+        geometry = Geometry(scalars[0], scalars[1], own, norm2)
+        difference = self.q - g if self.state.model.config.features.transported_difference else None
         return Compared(geometry, self.source, difference)
 
     def _lifted(self, cand: I64) -> tuple[Tensor, Tensor]:
