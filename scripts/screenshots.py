@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from pathlib import Path
 import playwright.sync_api as playwright
 
 import tsnn
+from tsnn.bench.serve import running_server
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
@@ -61,17 +60,8 @@ def service(run: Path) -> Iterator[str]:
     """`tsnn serve` on a copy of the run, so that the run itself stays as it was trained."""
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copytree(run, Path(folder) / run.name)
-        command = [Path(sys.executable).with_name("tsnn"), "serve", copy, "--port", "0"]
-        log = copy / "log"  # a file: a pipe that nobody reads would fill up and hold the service
-        with log.open("w") as lines:
-            process = subprocess.Popen(command, stdout=lines, stderr=subprocess.STDOUT)
-        try:
-            while not log.read_text().endswith("\n"):
-                time.sleep(0.2)
-            yield json.loads(log.read_text().splitlines()[0])["url"]
-        finally:
-            process.terminate()
-            process.wait()
+        with running_server(copy) as server:
+            yield f"http://127.0.0.1:{server.port}"
 
 
 def send(url: str, clock: float, stop: threading.Event) -> None:

@@ -13,11 +13,12 @@ from tsnn.bench.gpu import POPULATIONS, bench_gpu
 from tsnn.bench.peers import bench_peers
 from tsnn.bench.scale import EVENTS, NODES, bench_scale
 from tsnn.cli.display import print_json
+from tsnn.cli.options import Json, Settings
 from tsnn.config import Config, parse_override
 
 app = typer.Typer(help="Measure: every speed is a ratio in one run on one machine.", no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be given several times.")]
+Stream = Annotated[str, typer.Option(help="Address or path of the stream.")]
+Nodes = Annotated[list[int] | None, typer.Option(min=2, help="Numbers of nodes; may be given several times.")]
 CHUNK = 200
 PEERS_CHUNK = 1600  # fewer, larger steps: a figure of speed, with the AP it costs or does not cost beside it
 
@@ -28,7 +29,7 @@ def _config(settings: list[str] | None, chunk: int = CHUNK) -> Config:
 
 @app.command()
 def engine(
-    data: Annotated[str, typer.Option(help="Address or path of the stream.")] = "dgb:uci",
+    data: Stream = "dgb:uci",
     set_: Settings = None,
     json: Json = False,
 ) -> None:
@@ -57,8 +58,8 @@ def _print_stages(out: Console, result: dict[str, Any]) -> None:
 
 @app.command()
 def scale(
-    events: Annotated[list[int] | None, typer.Option(help="Numbers of events; may be given several times.")] = None,
-    nodes: Annotated[list[int] | None, typer.Option(help="Numbers of nodes; may be given several times.")] = None,
+    events: Annotated[list[int] | None, typer.Option(min=10, help="Numbers of events; several times.")] = None,
+    nodes: Nodes = None,
     set_: Settings = None,
     json: Json = False,
 ) -> None:
@@ -76,8 +77,8 @@ def scale(
 
 @app.command()
 def peers(
-    data: Annotated[str, typer.Option(help="Address or path of the stream.")] = "dgb:uci",
-    epochs: Annotated[int, typer.Option(help="Epochs that both are trained for.")] = 3,
+    data: Stream = "dgb:uci",
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs that both are trained for.")] = 3,
     set_: Settings = None,
     json: Json = False,
 ) -> None:
@@ -99,7 +100,7 @@ def peers(
 
 @app.command()
 def gpu(
-    data: Annotated[str, typer.Option(help="Address or path of the stream.")] = "dgb:uci",
+    data: Stream = "dgb:uci",
     streams: Annotated[list[int] | None, typer.Option(help="Sizes of populations; may be given several times.")] = None,
     set_: Settings = None,
     json: Json = False,
@@ -124,9 +125,9 @@ def gpu(
 
 @app.command()
 def serve(
-    nodes: Annotated[list[int] | None, typer.Option(help="Numbers of nodes; may be given several times.")] = None,
-    seconds: Annotated[float, typer.Option(help="Most seconds of each phase.")] = 8.0,
-    queries: Annotated[int, typer.Option(help="Most recommendations timed in each phase.")] = 300,
+    nodes: Nodes = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Most seconds of each phase.")] = 8.0,
+    queries: Annotated[int, typer.Option(min=1, help="Most recommendations timed in each phase.")] = 300,
     json: Json = False,
 ) -> None:
     """The live service under load on loopback: durable events/s, and latency of recommendations meanwhile."""
@@ -137,6 +138,20 @@ def serve(
     if json:
         print_json(result)
         return
-    Console().print(result["ingest"])
-    for row in result["recommend"]:
-        Console().print(row)
+    _print_served(Console(), result)
+
+
+def _print_served(out: Console, result: dict[str, Any]) -> None:
+    ways = {"batches_of_100": "100 events a request", "one_a_request_16_clients": "one event a request, 16 clients"}
+    table = Table("durable events", "events/s", "p50 ms", "p99 ms", title=f"on {result['machine']['cpu']}")
+    for name, title in ways.items():
+        row = result["ingest"][name]
+        table.add_row(title, f"{row['events_per_s']:,.0f}", f"{row['p50_ms']:.1f}", f"{row['p99_ms']:.1f}")
+    out.print(table)
+    table = Table("recommendations while events come in", "nodes", "events/s", "p50 ms", "p99 ms")
+    for answers in result["recommend"]:
+        for name, title in {"exact": "among every node", "two_stage": "in two stages"}.items():
+            row = answers[name]
+            rates = (f"{answers['num_nodes']:,}", f"{row['ingest_events_per_s']:,.0f}")
+            table.add_row(title, *rates, f"{row['p50_ms']:.1f}", f"{row['p99_ms']:.1f}")
+    out.print(table)

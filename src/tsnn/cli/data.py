@@ -8,16 +8,16 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
-from tsnn.cli.display import print_json
+from tsnn.cli.display import console, print_json
+from tsnn.cli.options import Data, Json
 from tsnn.cli.train import table_columns
 from tsnn.data.catalog import default_split, list_data, load
 from tsnn.data.table import write_table
 from tsnn.types import Visibility
 
 app = typer.Typer(help="See what data is at hand, look into a stream, import a table.", no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 @app.command("list")
@@ -27,15 +27,16 @@ def list_(json: Json = False) -> None:
     if json:
         print_json({"data": [vars(entry) for entry in entries]})
         return
-    table = Table("address", "here", "nodes", "events")
+    table = Table(Column("address", overflow="fold"), "here", "nodes", "events")
     for entry in entries:
         counts = [f"{n:,}" if n is not None else "" for n in (entry.num_nodes, entry.num_events)]
         table.add_row(entry.address, "yes" if entry.present else "no", *counts)
     Console().print(table)
+    console.print("tsnn data show of a set that is not here says which file goes where.", style="dim")
 
 
 @app.command()
-def show(data: Annotated[str, typer.Argument(help="Address or path.")], json: Json = False) -> None:
+def show(data: Data, json: Json = False) -> None:
     """Counts, time range, ties and split of a stream: what a figure on it will depend on."""
     stream = load(data)
     split = default_split(stream)
@@ -72,9 +73,9 @@ def show(data: Annotated[str, typer.Argument(help="Address or path.")], json: Js
 def import_(
     path: Annotated[Path, typer.Argument(help="A CSV or Parquet table of events.")],
     out: Annotated[Path, typer.Option(help="Parquet file to write, with columns src, dst, t and what else was named.")],
-    src: Annotated[str | None, typer.Option(help="Column of the source.")] = None,
-    dst: Annotated[str | None, typer.Option(help="Column of the destination.")] = None,
-    t: Annotated[str | None, typer.Option(help="Column of the time.")] = None,
+    src: Annotated[str | None, typer.Option(help="Column of the source; by default src.")] = None,
+    dst: Annotated[str | None, typer.Option(help="Column of the destination; by default dst.")] = None,
+    t: Annotated[str | None, typer.Option(help="Column of the time; by default t.")] = None,
     msg: Annotated[
         list[str] | None, typer.Option(help="Column with an event feature; may be given several times.")
     ] = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tsnn.cli.display import console, print_figures, print_json
+from tsnn.cli.options import Json
 from tsnn.cli.train import train
 from tsnn.training.run import METRICS, Run
 
@@ -16,7 +17,7 @@ DEMO_DATA = "synthetic:roles"
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("runs/demo"),
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """The main job on an embedded synthetic stream: train, evaluate under `strict`, compare with the baselines."""
     if not (out / METRICS).exists():

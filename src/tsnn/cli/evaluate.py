@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-from tsnn.cli.display import print_figures, print_json
+from tsnn.cli.display import print_figures, print_json, shown_bar
+from tsnn.cli.options import Data, Json, Seed, VisibilityName
 from tsnn.data.catalog import default_split, load
-from tsnn.data.events import EventStream
+from tsnn.data.split import Split
 from tsnn.errors import ConfigError
 from tsnn.evaluation.evaluate import evaluate as evaluate_scorer
 from tsnn.evaluation.model import ModelScorer
@@ -23,28 +25,32 @@ def evaluate(
     scorer: Annotated[
         str, typer.Argument(help=f"A run folder, or one of {', '.join(NAMES)}; edgebank:MODE chooses its memory.")
     ],
-    data: Annotated[str, typer.Argument(help="Address or path of the data.")],
+    data: Data,
     protocol: Annotated[str | None, typer.Option(help="dgb, tgb or stream; by default that of the data.")] = None,
-    visibility: Annotated[str, typer.Option(help="strict, arrival or batch:N.")] = "strict",
+    visibility: VisibilityName = "strict",
     negatives: Annotated[str, typer.Option(help="random, historical or inductive (dgb).")] = "random",
-    seed: Annotated[int, typer.Option(help="Seed of a baseline that learns.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    seed: Seed = 0,
+    json: Json = False,
 ) -> None:
     """Evaluate a run or a baseline: every figure comes with what an event was allowed to see."""
     seen = Visibility.parse(visibility)
-    split = default_split(load(data))
-    candidate = scorer_of(scorer, split.stream, seed)
-    result = evaluate_scorer(candidate, split, seen, protocol=protocol, negatives=negatives).to_dict()
+    candidate, split = scorer_and_split(scorer, data, seed)
+    with shown_bar(TextColumn("evaluating"), BarColumn(), TimeRemainingColumn()) as bar:
+        progress = None if json else lambda done, total: bar.show("", done, total)
+        found = evaluate_scorer(candidate, split, seen, protocol=protocol, negatives=negatives, progress=progress)
+    result = found.to_dict()
     if json:
         print_json(result)
     else:
         print_figures([result])
 
 
-def scorer_of(name: str, stream: EventStream, seed: int) -> Scorer:
-    """The run in a folder, or the baseline of that name."""
-    if name.partition(":")[0] in NAMES:
-        return baseline(name, data=stream.name, seed=seed)
-    if not Path(name).is_dir():
+def scorer_and_split(name: str, data: str, seed: int) -> tuple[Scorer, Split]:
+    """The run in a folder, or the baseline of that name, and the data it is asked about."""
+    is_baseline = name.partition(":")[0] in NAMES
+    if not is_baseline and not Path(name).is_dir():
         raise ConfigError(f"{name} is neither a run folder nor one of {', '.join(NAMES)}.")
-    return ModelScorer(Run.load(name).model, stream)
+    split = default_split(load(data))
+    if is_baseline:
+        return baseline(name, data=split.stream.name, seed=seed), split
+    return ModelScorer(Run.load(name).model, split.stream), split

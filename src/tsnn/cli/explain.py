@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from tsnn.cli.display import console, print_json
-from tsnn.cli.recommend import At, EdgeType, Json, RunFolder, node_id, question_time
+from tsnn.cli.options import Json, RunFolder
+from tsnn.cli.recommend import At, EdgeType, node_id, question_time
 from tsnn.online.predictor import Predictor
 
 

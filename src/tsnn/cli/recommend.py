@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,17 +11,16 @@ from rich.console import Console
 from rich.table import Table
 
 from tsnn.cli.display import print_json
+from tsnn.cli.options import Json, RunFolder
 from tsnn.errors import InputError
 from tsnn.online.predictor import Predictor, Time
 from tsnn.online.service_state import soon
 
-RunFolder = Annotated[Path, typer.Argument(help="Run folder, as tsnn train leaves it.")]
 At = Annotated[
     float | None,
-    typer.Option(help="Time of the question, seen from which every earlier event counts; by default soon."),
+    typer.Option(help="Time of the question: every earlier event counts. By default one mean gap after the last."),
 ]
 EdgeType = Annotated[int | None, typer.Option(help="Relation, where the run has relations.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 def recommend(

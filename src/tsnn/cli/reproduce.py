@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tsnn.cli.display import console, print_json, shown_bar
+from tsnn.cli.options import Json, Settings, Workers
 from tsnn.config import parse_override
 from tsnn.files import check_folder_target
 from tsnn.study.markdown import table_lines
@@ -27,20 +28,18 @@ def reproduce(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Seeds 0 .. N-1; by default as many as the paper has.")] = None,
     visibility: Annotated[
-        list[str] | None, typer.Option(help="strict, arrival or batch:N; may be given several times.")
+        list[str] | None, typer.Option(help="strict, arrival or batch:N, several times; by default the table's.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the results; what is stored there is not run again.")] = Path(
         "runs/reproduce"
     ),
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")] = None,
+    workers: Workers = None,
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster that runs the jobs instead.")] = None,
     shuffle_ties: Annotated[bool, typer.Option(help="Shuffle the rows inside their timestamps first.")] = False,
     untuned: Annotated[bool, typer.Option(help="The default configuration instead of the data set's own.")] = False,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="section.key=value; may be given several times.")
-    ] = None,
+    set_: Settings = None,
     statistics: Annotated[bool, typer.Option(help="Average ranks, Wilcoxon and Friedman tests as well.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """One of the paper's tables: ours beside its figures, per visibility, with the heuristics and `features`."""
     check_folder_target(out)

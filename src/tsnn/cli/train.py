@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tsnn.cli.display import console, print_figures, print_json, training_bar
+from tsnn.cli.options import Data, Json, Settings
 from tsnn.config import Config, parse_override
 from tsnn.data.catalog import default_split, load
 from tsnn.files import check_folder_target
@@ -16,23 +17,19 @@ from tsnn.training.train import train as train_run
 
 
 def train(
-    data: Annotated[
-        str, typer.Argument(help="dgb:NAME, tgb:NAME, synthetic:roles, or the path of a CSV or Parquet table.")
-    ],
+    data: Data,
     out: Annotated[Path, typer.Option(help="Folder for the run; an interrupted run in it goes on.")],
     config: Annotated[Path | None, typer.Option(help="TOML file with the settings to change.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="section.key=value; may be given several times.")
-    ] = None,
-    src: Annotated[str | None, typer.Option(help="Column of a table that holds the source.")] = None,
-    dst: Annotated[str | None, typer.Option(help="Column that holds the destination.")] = None,
-    t: Annotated[str | None, typer.Option(help="Column that holds the time.")] = None,
+    set_: Settings = None,
+    src: Annotated[str | None, typer.Option(help="Column of a table that holds the source; by default src.")] = None,
+    dst: Annotated[str | None, typer.Option(help="Column that holds the destination; by default dst.")] = None,
+    t: Annotated[str | None, typer.Option(help="Column that holds the time; by default t.")] = None,
     msg: Annotated[
         list[str] | None, typer.Option(help="Column with an event feature; may be given several times.")
     ] = None,
     edge_type: Annotated[str | None, typer.Option(help="Column that holds the relation.")] = None,
     compare: Annotated[bool, typer.Option(help="Evaluate the baselines beside the model.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """Train on an event log, and see how well the next link is predicted beside what simple rules predict."""
     check_folder_target(out)

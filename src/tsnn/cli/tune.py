@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tsnn.cli.display import console, print_json
+from tsnn.cli.options import Data, Json, VisibilityName, Workers
 from tsnn.cli.reproduce import job_bar
 from tsnn.config import parse_override
 from tsnn.errors import InputError
@@ -22,20 +23,20 @@ SQLITE = b"SQLite format 3"
 
 
 def tune(
-    data: Annotated[str, typer.Argument(help="Address or path of the data.")],
-    visibility: Annotated[str, typer.Option(help="strict, arrival or batch:N.")] = "strict",
+    data: Data,
+    visibility: VisibilityName = "strict",
     trials: Annotated[int, typer.Option(help="Finished trials in all; those already stored count.")] = 50,
     storage: Annotated[Path, typer.Option(help="SQLite file; a search that was stopped goes on in it.")] = Path(
         "runs/tune.db"
     ),
     timeout: Annotated[float | None, typer.Option(help="Seconds after which no further trial begins.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")] = None,
+    workers: Workers = None,
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster that runs the trials instead.")] = None,
     out: Annotated[Path | None, typer.Option(help="TOML file for the best configuration.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="section.key=value that every trial keeps; several times.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """Search a configuration for a data set on its validation rows; the test rows are removed before it begins."""
     _check_storage(storage)

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.table import Column, Table
 
 from tsnn.cli.display import print_json, shown_bar
+from tsnn.cli.options import Json, RunFolder
 from tsnn.files import write_whole
 from tsnn.report.source import run_split
 from tsnn.report.view import VERIFICATION
@@ -24,7 +25,7 @@ from tsnn.training.run import Run
 
 
 def verify(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     data: Annotated[
         str | None, typer.Option(help="The data it was trained on, where its card names no address: a table's path.")
     ] = None,
@@ -32,7 +33,7 @@ def verify(
     step_size: Annotated[
         float | None, typer.Option(help="Force a diffusion step on the run and see which statements no longer hold.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """Check the paper's statements on a run's own frames, stalks and active graphs; exit status 1 if one fails."""
     torch.set_num_threads(1)

@@ -1,0 +1,20 @@
+"""Arguments and options that several verbs share, so that one word means one thing in all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Data = Annotated[
+    str, typer.Argument(help="dgb:NAME, tgb:NAME, synthetic:roles, or the path of a table with columns src, dst and t.")
+]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder, as tsnn train leaves it.")]
+VisibilityName = Annotated[
+    str, typer.Option(help="What a scored event may see: strict, arrival or batch:N, as in batch:200.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of a baseline that learns.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be given several times.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
