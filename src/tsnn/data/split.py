@@ -61,8 +61,8 @@ def split_by_time(stream: EventStream, val: float = 0.15, test: float = 0.15) ->
     if not 0 < train_end < val_end < stream.num_events:
         sizes = f"{train_end} / {val_end - train_end} / {stream.num_events - val_end}"
         raise InputError(
-            f"{stream.num_events} events would be split into {sizes} for training, validation and test, because equal "
-            "times are kept together; give events at more distinct times, or another val and test in Python."
+            f"training, validation and test would get {sizes} events, because equal times are kept together; "
+            "give events at more distinct times, or another val and test in Python."
         )
     return make_split(stream, train_end, val_end)
 
