@@ -151,7 +151,10 @@ class Config(_Section):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"configuration {where}: {first['msg']}.") from None
+            if first["type"] == "extra_forbidden":
+                raise ConfigError(f"there is no setting {where}; docs/api/configuration.md lists them all.") from None
+            reason = first["msg"].removeprefix("Value error, ").rstrip(".")
+            raise ConfigError(f"configuration {where}: {reason}.") from None
 
     @classmethod
     def parse(cls, text: str) -> Config:
@@ -179,6 +182,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"there is no configuration file {path}.") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; name a TOML file.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}.") from None
 

@@ -21,7 +21,7 @@ from tsnn.model.tsnn import TSNN
 from tsnn.training.run import METRICS, Run, save_run, write_config
 from tsnn.training.tensorboard import FOLDER as BOARD
 from tsnn.training.tensorboard import TensorBoard
-from tsnn.training.trainer import Progress, Trainer
+from tsnn.training.trainer import Progress, Trainer, check_device
 from tsnn.types import Visibility
 
 Report = Callable[[str], None]
@@ -48,6 +48,7 @@ def train(
     stream = data if isinstance(data, EventStream) else load(data)
     split = default_split(stream)
     visibility = Visibility.parse(config.train.visibility)
+    check_device(config.train)  # before anything is written
     torch.set_num_threads(1)  # the recurrence is sequential; a second thread only gets in its way
     if not is_compiled():
         say(NOTICE)
