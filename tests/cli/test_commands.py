@@ -198,7 +198,10 @@ REFUSED = {
     "missing option": (["train", SMALL], "missing option '--out'; tsnn train --help lists"),
     "not a number": (["recommend", "run", "--src", "5", "--at", "noon"], "invalid value for '--at'"),
     "out of range": (["verify", "run", "--sample", "0"], "invalid value for '--sample'"),
-    "the system says no": (["train", SMALL, "--out", "run", "--config", "."], ".: Is a directory."),
+    "the system says no": (
+        ["train", SMALL, "--out", "run", "--config", "x" * 300],
+        f"{'x' * 300}: File name too long.",
+    ),
 }
 
 
