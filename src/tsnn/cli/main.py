@@ -50,7 +50,7 @@ INTERRUPTED = 130  # what typer makes of an interruption
 def main() -> None:
     """Entry point of the `tsnn` command."""
     try:
-        status = app(standalone_mode=False)
+        status = app(standalone_mode=False, prog_name="tsnn")
     except TsnnError as error:
         _refuse(str(error))
     except typer.TyperException as error:  # wrong words on the command line
