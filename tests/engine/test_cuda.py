@@ -7,6 +7,7 @@ import torch
 
 from tests.engine.streams import config_of
 from tests.test_contracts import ask, tied_stream
+from tsnn.bench.gpu import bench_gpu
 from tsnn.data.split import split_by_time
 from tsnn.engine.cuda import DevicePlan, Parameters, cuda_update, has_cupy
 from tsnn.errors import ConfigError
@@ -51,6 +52,12 @@ def test_without_a_gpu_the_setting_is_refused():
 def test_the_engine_needs_its_device():
     with pytest.raises(ConfigError, match="engine = cuda needs device = cuda"):
         config_of(train__engine="cuda")
+
+
+@pytest.mark.skipif(has_cupy(), reason="a GPU is at hand")
+def test_without_a_gpu_its_benchmark_is_refused():
+    with pytest.raises(ConfigError, match="needs a GPU and CuPy"):
+        bench_gpu("dgb:uci", config_of())
 
 
 @needs_cupy

@@ -59,17 +59,18 @@ def _late_plan(trainer: Trainer) -> UpdatePlan:
 def _population(trainer: Trainer, plan: UpdatePlan, streams: int) -> dict[str, float]:
     """The chunk's recurrence for so many streams at once, forward and backward with all weight gradients."""
     model, device = trainer.model, torch.device("cuda")
+    config = model.config.model
 
     def many(tensor: Tensor) -> Tensor:
         return tensor.detach().to(device).expand(streams, *tensor.shape).contiguous()
 
     weights = Parameters(*(many(weight).requires_grad_() for weight in Parameters.of(model.updater)))
     h, F = (many(part) for part in trainer.store.gather(plan.nodes))
-    context, eta = many(model.context(plan, trainer.stream)), many(capped_step(1.0, model.updater.gain()))
+    context, eta = many(model.context(plan, trainer.stream)), many(capped_step(config.step_size, model.updater.gain()))
     shared = DevicePlan(plan, device)
 
     def forward() -> Any:
-        return cuda_update(shared, model.config.model, eta, context, h, F, weights)
+        return cuda_update(shared, config, eta, context, h, F, weights)
 
     with torch.no_grad():
         update = _best_seconds(forward)
