@@ -24,7 +24,11 @@ def test_every_figure_is_there_and_bounded():
         assert 0 < row[kind]["queries"] <= 6
         assert 0 < row[kind]["p50_ms"] <= row[kind]["p99_ms"]
         assert row[kind]["ingest_events_per_s"] > 0
-    assert result["ingest"]["memory"]["resident_mb_after"] > 0
+    assert 0 < row["two_stage"]["recall_at_10"] <= 1
+    readings = batches["memory"]
+    assert [reading["events"] for reading in readings] == sorted(reading["events"] for reading in readings)
+    assert readings[0]["events"] == 0
+    assert all(reading["resident_mb"] > 50 for reading in readings)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from tsnn.data.queries import Queries
 from tsnn.errors import InputError, RunError
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import score_queries
+from tsnn.online import retrieve
 from tsnn.online.predictor import Event, Predictor
+from tsnn.plan.kernels import shared_events
 from tsnn.training.run import final_state, save_run
 from tsnn.training.trainer import build_model
 from tsnn.types import Visibility
@@ -282,6 +285,28 @@ def test_the_shortlist_keeps_the_best(plain):
             assert predictor.recommend(source, t, 5, exact=False) == predictor.recommend(source, t, 5)
 
 
+def test_of_a_hubs_partners_the_shortlist_takes_those_with_most_events(plain, monkeypatch):
+    predictor, stream = plain
+    predictor.observe_many(events_of(stream, KNOWN))
+    question, _ = predictor.ask(stream.ids.external[0], [], predictor.clock + 1.0, None)
+    tables, related = question.moment.counters.tables, question.related
+    pairs, moves, visited = Counter(), Counter(), defaultdict(list)
+    for u, v in zip(stream.src.tolist(), stream.dst.tolist(), strict=True):
+        pairs[u, v] += 1
+        if visited[u]:
+            moves[visited[u][-1], v] += 1
+        visited[u].append(v)
+    last = visited[0][-3:]
+    expected = [pairs[0, c] + pairs[c, 0] + sum(moves[p, c] for p in last) for c in related.tolist()]
+    events = np.empty(len(related), np.int64)
+    shared_events(tables, 0, related, events)
+    np.testing.assert_array_equal(events, expected)
+    monkeypatch.setattr(retrieve, "RELATED", 3)
+    kept = retrieve._closest(tables, 0, related)
+    assert len(related) > len(kept) == 3
+    assert sorted(events[np.isin(related, kept)]) == sorted(events)[-3:]
+
+
 def test_facts_of_the_unrelated_are_plain(plain):
     """Hash tables are only probed for related candidates; marking everybody as related changes no fact."""
     predictor, stream = plain
@@ -291,7 +316,7 @@ def test_facts_of_the_unrelated_are_plain(plain):
         for t in (predictor.clock, predictor.clock + 1.0):
             question, _ = predictor.ask(name, [], t, None)
             cand = np.arange(predictor.num_nodes)
-            related = np.isin(cand, question.related())
+            related = np.isin(cand, question.related)
             sparse, full = (question.survey(cand, mark).facts for mark in (related, np.ones_like(related)))
             np.testing.assert_allclose(sparse, full, rtol=1e-5, atol=1e-6)
 

@@ -1,7 +1,8 @@
 """The live service under load, on loopback only: durable events/s, and latency of recommendations while events come in.
 
 Every measurement is bounded in count and time, and every server is a process of its own that is stopped at the end.
-Weights are random: they cost what trained ones cost. Times tick in whole units of `TICK` events, like seconds.
+Weights are trained for an epoch, so that rankings, and what a shortlist misses of them, are those of a model that has
+learned something. Times tick in whole units of `TICK` events, like seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,15 +24,21 @@ import numpy as np
 from tsnn.bench.machine import machine_card
 from tsnn.bench.scale import scale_stream
 from tsnn.config import Config
-from tsnn.model.tsnn import TSNN, StreamShape
-from tsnn.plan.planner import mean_gap
+from tsnn.data.split import split_by_time
+from tsnn.evaluation.evaluate import validation_metric
+from tsnn.evaluation.model import ModelScorer
 from tsnn.training.run import save_run
+from tsnn.training.trainer import Trainer
+from tsnn.types import Visibility
 
 NODES = (1_000, 10_000, 100_000)
 BATCH, CLIENTS, STREAMS, TICK = 100, 16, 4, 200
 # While recommendations are timed: events/s, events a request, and clients, so many that slow answers do not slow them.
 BACKGROUND_RATE, BACKGROUND_BATCH, BACKGROUND_CLIENTS = 1000, 20, 25
+PACE = BACKGROUND_CLIENTS * BACKGROUND_BATCH / BACKGROUND_RATE  # seconds from one request of a client to its next
 HISTORY_PER_NODE, MAX_HISTORY = 5, 200_000
+TOP, COMPARED = 10, 200  # recommendations asked for, and sources whose two answers are compared
+MEMORY_READINGS = 5
 START_SECONDS, STOP_SECONDS = 180.0, 60.0
 
 
@@ -43,7 +50,7 @@ class Server(NamedTuple):
 
 
 def bench_serve(
-    nodes: tuple[int, ...] = NODES, seconds: float = 8.0, queries: int = 300, max_events: int = 200_000
+    nodes: tuple[int, ...] = NODES, seconds: float = 20.0, queries: int = 1000, max_events: int = 200_000
 ) -> dict[str, Any]:
     """All figures; each phase ends after `seconds` or its count, whichever comes first."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -53,11 +60,13 @@ def bench_serve(
 
 
 def make_run(folder: Path, num_nodes: int, seed: int = 0) -> float:
-    """A run with random weights and a history of events; its clock."""
+    """A run after one epoch over a history of events; its clock."""
     stream = scale_stream(min(HISTORY_PER_NODE * num_nodes, MAX_HISTORY), num_nodes, seed)
-    model = TSNN(Config(), StreamShape(0, 0, 0, mean_gap(stream.t)))
+    config, split = Config.build(overrides={"train.epochs": 1}), split_by_time(stream)
+    measure = validation_metric(split, Visibility.parse(config.train.visibility))
+    trainer = Trainer(config, split, lambda model: measure(ModelScorer(model, stream)))
     folder.mkdir()
-    save_run(folder, model.eval(), stream, {"metrics": {}})
+    save_run(folder, trainer.run().model.eval(), stream, {"metrics": {}})
     last: Any = stream.t[-1]
     return float(last)
 
@@ -193,12 +202,9 @@ def _ingest(scratch: Path, num_nodes: int, seconds: float, max_events: int) -> d
     source = EventSource(num_nodes, make_run(run, num_nodes))
     with running_server(run) as server:
         warm_up(server, source)
-        before = resident_mb(server.pid)
         batches = asyncio.run(_flood(server, source, STREAMS, BATCH, seconds, max_events))
         singles = asyncio.run(_flood(server, source, CLIENTS, 1, seconds, max_events))
-        after = resident_mb(server.pid)
-    memory = {"resident_mb_before": before, "resident_mb_after": after, "events": source.sent}
-    return {"batches_of_100": batches, "one_a_request_16_clients": singles, "memory": memory}
+    return {"batches_of_100": batches, "one_a_request_16_clients": singles}
 
 
 async def _flood(
@@ -209,9 +215,26 @@ async def _flood(
     def over() -> bool:
         return time.perf_counter() - began > seconds or tally.events >= max_events
 
-    await asyncio.gather(*(send_events(server.port, source, tally, size=size, until=over) for _ in range(clients)))
+    memory: list[dict[str, float]] = []
+    await asyncio.gather(
+        _watch_memory(server, tally, max_events // MEMORY_READINGS, over, memory),
+        *(send_events(server.port, source, tally, size=size, until=over) for _ in range(clients)),
+    )
     cost = (cpu_seconds(server.pid) - spent) / max(tally.events, 1)
-    return {**tally.row(time.perf_counter() - began), "server_cpu_us_per_event": 1e6 * cost}
+    return {**tally.row(time.perf_counter() - began), "server_cpu_us_per_event": 1e6 * cost, "memory": memory}
+
+
+async def _watch_memory(
+    server: Server, tally: Tally, every: int, over: Callable[[], bool], readings: list[dict[str, float]]
+) -> None:
+    """A reading at the start, after each `every` events, and at the end."""
+    while True:
+        ended = over()
+        if ended or tally.events >= every * len(readings):
+            readings.append({"events": tally.events, "resident_mb": resident_mb(server.pid)})
+        if ended:
+            return
+        await asyncio.sleep(0.05)
 
 
 def _with_nodes(scratch: Path, num_nodes: int, seconds: float, queries: int) -> dict[str, Any]:
@@ -222,6 +245,7 @@ def _with_nodes(scratch: Path, num_nodes: int, seconds: float, queries: int) -> 
         row: dict[str, Any] = {"num_nodes": num_nodes}
         for name, exact in (("exact", True), ("two_stage", False)):
             row[name] = asyncio.run(_ask_while_ingesting(server, source, exact, seconds, queries))
+        row["two_stage"][f"recall_at_{TOP}"] = asyncio.run(_recall(server, source, min(COMPARED, queries)))
         row["resident_mb"] = resident_mb(server.pid)
     return row
 
@@ -230,35 +254,50 @@ async def _ask_while_ingesting(
     server: Server, source: EventSource, exact: bool, seconds: float, queries: int
 ) -> dict[str, Any]:
     latencies: list[float] = []
-    tally, began = Tally(), time.perf_counter()
-    done = asyncio.Event()
+    tally, done = Tally(), asyncio.Event()
     feeding = asyncio.gather(*(_feed(server, source, tally, done, client) for client in range(BACKGROUND_CLIENTS)))
+    await asyncio.sleep(PACE)  # by now every client has begun
+    began, before = time.perf_counter(), tally.events
     async with Connection(server.port) as connection:
         while len(latencies) < queries and time.perf_counter() - began < seconds:
-            latencies.append(await _timed(connection.get, _question(source, len(latencies), exact)))
+            latencies.append(await _timed(connection, _question(source, len(latencies), exact)))
+    rate = (tally.events - before) / (time.perf_counter() - began)
     done.set()
     await feeding
-    ingest = tally.row(time.perf_counter() - began)
-    return {"queries": len(latencies), **percentiles(latencies), "ingest_events_per_s": ingest["events_per_s"],
-            "ingest_p99_ms": ingest["p99_ms"]}  # fmt: skip
+    return {"queries": len(latencies), **percentiles(latencies), "ingest_events_per_s": rate,
+            "ingest_p99_ms": percentiles(tally.latencies)["p99_ms"]}  # fmt: skip
 
 
 async def _feed(server: Server, source: EventSource, tally: Tally, done: asyncio.Event, client: int) -> None:
-    pace = BACKGROUND_CLIENTS * BACKGROUND_BATCH / BACKGROUND_RATE
-    await asyncio.sleep(client / BACKGROUND_CLIENTS * pace)
-    await send_events(server.port, source, tally, size=BACKGROUND_BATCH, until=done.is_set, pause=pace)
+    await asyncio.sleep(client / BACKGROUND_CLIENTS * PACE)
+    await send_events(server.port, source, tally, size=BACKGROUND_BATCH, until=done.is_set, pause=PACE)
 
 
 def _question(source: EventSource, index: int, exact: bool) -> str:
     asked = source.sources[(index * 7919) % len(source.sources)]
-    return f"/recommend?src={asked}&k=10&exact={str(exact).lower()}"
+    return f"/recommend?src={asked}&k={TOP}&exact={str(exact).lower()}"
 
 
-async def _timed(get: Callable[[str], Awaitable[tuple[int, Any]]], path: str) -> float:
-    began = time.perf_counter()
-    status, answer = await get(path)
+async def _recall(server: Server, source: EventSource, sources: int) -> float:
+    """The share of the exact answer that the shortlist's answer holds, while nothing else happens."""
+    shares = []
+    async with Connection(server.port) as connection:
+        for index in range(sources):
+            every, few = [await _ranked(connection, _question(source, index, exact)) for exact in (True, False)]
+            shares.append(len(every & few) / len(every))
+    return float(np.mean(shares))
+
+
+async def _ranked(connection: Connection, path: str) -> set[Any]:
+    status, answer = await connection.get(path)
     if status != 200:
         raise RuntimeError(f"the server answered {status}: {answer}")
+    return {row["dst"] for row in answer["destinations"]}
+
+
+async def _timed(connection: Connection, path: str) -> float:
+    began = time.perf_counter()
+    await _ranked(connection, path)
     return time.perf_counter() - began
 
 

@@ -126,15 +126,16 @@ def gpu(
 @app.command()
 def serve(
     nodes: Nodes = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Most seconds of each phase.")] = 8.0,
-    queries: Annotated[int, typer.Option(min=1, help="Most recommendations timed in each phase.")] = 300,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Most seconds of each phase.")] = 20.0,
+    queries: Annotated[int, typer.Option(min=1, help="Most recommendations timed in each phase.")] = 1000,
+    events: Annotated[int, typer.Option(min=1, help="Most events of each phase without recommendations.")] = 200_000,
     json: Json = False,
 ) -> None:
     """The live service under load on loopback: durable events/s, and latency of recommendations meanwhile."""
     from tsnn.bench.serve import NODES as SERVED
     from tsnn.bench.serve import bench_serve
 
-    result = bench_serve(tuple(nodes or SERVED), seconds, queries)
+    result = bench_serve(tuple(nodes or SERVED), seconds, queries, events)
     if json:
         print_json(result)
         return
@@ -148,10 +149,14 @@ def _print_served(out: Console, result: dict[str, Any]) -> None:
         row = result["ingest"][name]
         table.add_row(title, f"{row['events_per_s']:,.0f}", f"{row['p50_ms']:.1f}", f"{row['p99_ms']:.1f}")
     out.print(table)
-    table = Table("recommendations while events come in", "nodes", "events/s", "p50 ms", "p99 ms")
+    readings = result["ingest"]["batches_of_100"]["memory"]
+    memory = ", ".join(f"{row['events']:,}: {row['resident_mb']:,.0f}" for row in readings)
+    out.print(f"memory of the server in MB after so many events in batches: {memory}")
+    table = Table("recommendations while events come in", "nodes", "events/s", "p50 ms", "p99 ms", "recall@10")
     for answers in result["recommend"]:
         for name, title in {"exact": "among every node", "two_stage": "in two stages"}.items():
             row = answers[name]
             rates = (f"{answers['num_nodes']:,}", f"{row['ingest_events_per_s']:,.0f}")
-            table.add_row(title, *rates, f"{row['p50_ms']:.1f}", f"{row['p99_ms']:.1f}")
+            recall = f"{row['recall_at_10']:.3f}" if "recall_at_10" in row else ""
+            table.add_row(title, *rates, f"{row['p50_ms']:.1f}", f"{row['p99_ms']:.1f}", recall)
     out.print(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,7 @@ class Question:
     source: Source
     q: Tensor  # the source in synchronized coordinates
 
+    @cached_property
     def related(self) -> I64:
         """Known nodes with whom the source may share a history; of all others the facts are plain."""
         if self.src >= len(self.state.ids):
@@ -118,7 +120,7 @@ def score_candidates(question: Question, cand: I64) -> Scores:
     model = question.state.model
     total, geometric, residual, edgebank = (np.empty(len(cand)) for _ in range(4))
     columns = Scores(total, geometric, residual, edgebank, np.empty(len(cand), np.bool_))
-    related = np.isin(cand, question.related())
+    related = np.isin(cand, question.related)
     for start in range(0, len(cand), BLOCK):
         rows = slice(start, start + BLOCK)
         plan = question.survey(cand[rows], related[rows])

@@ -1,7 +1,8 @@
 """Whom to score when nobody was named: everybody, or a shortlist.
 
-The shortlist takes everyone the source has a history with, straight or through others, from indexes; and of the rest
-the best by what is cheap to have for all: distance in synchronized coordinates, recency, popularity.
+The shortlist takes from indexes whoever the source has a history with, straight or through others: all of them, or of
+a hub's thousands those with most of it; and of the rest the best by what is cheap to have for all: distance in
+synchronized coordinates, recency, popularity.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from tsnn.online.asking import Question
-from tsnn.plan.kernels import TWO_HOP_CAP, Tables
+from tsnn.plan.kernels import TWO_HOP_CAP, Tables, shared_events
 from tsnn.types import I64, Bool
 
+RELATED = 1024  # with a history of their own with the source
 NEAREST = 256  # by distance, and as many by inner product
 ACTIVE = 256  # by each kind of activity
 
@@ -51,7 +53,16 @@ def _related(question: Question) -> list[I64]:
     size = tables.ring_id.shape[1]
     first = _neighbors(tables, np.array([u]), size)
     second = _neighbors(tables, first, TWO_HOP_CAP)
-    return [question.related(), _neighbors(tables, first, size), _neighbors(tables, second, size)]
+    return [_closest(tables, u, question.related), _neighbors(tables, first, size), _neighbors(tables, second, size)]
+
+
+def _closest(tables: Tables, u: int, related: I64) -> I64:
+    """Those with most events between them and the source, or straight after the source's last destinations."""
+    if len(related) <= RELATED:
+        return related
+    events = np.empty(len(related), np.int64)
+    shared_events(tables, u, related, events)
+    return related[_largest(torch.from_numpy(events), RELATED)]
 
 
 def _neighbors(tables: Tables, nodes: I64, recent: int) -> I64:

@@ -800,3 +800,21 @@ def mark_near(tab: Tables, scr: Scratch, opt: Options, u: Int, cand: I64, near: 
             if mark[x] == stamp or hop[x] == stamp:
                 near[j] = True
                 break
+
+
+@njit(nogil=True, forceinline=True)
+def _count(keys: I64, counts: I64, key: Int) -> Int:
+    i = find(keys, key)
+    return counts[i] if keys[i] != EMPTY else 0
+
+
+@njit(cache=True, nogil=True)
+def shared_events(tab: Tables, u: Int, cand: I64, events: I64) -> None:
+    """Events between the source and each candidate, either way, and moves to it from the source's last destinations."""
+    for j in range(len(cand)):
+        c = cand[j]
+        total = _count(tab.pair_key, tab.pair_count, _pair(u, c)) + _count(tab.pair_key, tab.pair_count, _pair(c, u))
+        for back in range(3):
+            if tab.last_dst[u, back] >= 0:
+                total += _count(tab.succ_key, tab.succ_count, _pair(tab.last_dst[u, back], c))
+        events[j] = total
