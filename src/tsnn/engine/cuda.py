@@ -2,8 +2,9 @@
 
 Every tensor here has a first dimension P, the streams; each stream is one thread block of `recurrence.cu`. As in
 `tsnn.engine.fused`, the products that need no recurrence stand outside: the context's share of both first layers
-before, one product per weight gradient after. The kernels are compiled at run time for the shape of the model (NVRTC
-through CuPy, extra `cuda`) and kept by CuPy in its own cache.
+before, one product per weight gradient after. These take `GROUP` streams at a time: the library that makes them chooses
+its order of summation by their shape, and a stream must not feel how many others there are. The kernels are compiled at
+run time for the shape of the model (NVRTC through CuPy, extra `cuda`) and kept by CuPy in its own cache.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tsnn.plan.chunk import UpdatePlan
 Logs = tuple[Tensor, Tensor, Tensor, Tensor]
 Shapes = dict[str, tuple[int, ...]]
 
+GROUP = 32  # streams of one product
 _PLAN = ("src_h", "dst_h", "src_F", "dst_F", "act_ptr", "act_h", "act_F", "is_loop", "mult_src", "mult_dst")
 _NUM_COEF = 5
 _ALIGN = 32  # numbers
@@ -231,7 +233,9 @@ class CudaUpdate(torch.autograd.Function):
         tape = Arena(len(eta), _tape_shapes(shape, plan), p.theta)
         tape.at("h")[:, : plan.n0], tape.at("F")[:, : plan.n0] = h0, F0
         for layer, bias, to in ((p.frame_in, p.frame_in_bias, "hid_frame"), (p.msg_in, p.msg_in_bias, "hid_msg")):
-            torch.baddbmm(bias[:, None], rows, layer[:, :, 2 * shape.d :].mT, out=tape.at(to))
+            share, out = layer[:, :, 2 * shape.d :].mT, tape.at(to)
+            for at in groups(len(eta)):
+                torch.baddbmm(bias[at, None], rows[at], share[at], out=out[at])
         packed = _forward_weights(shape, p)
         sizes = _sizes(plan, eta, cfg, tape=tape.stride, weights=packed.stride)
         launch(shape, "forward", len(eta), _struct(plan.pointers), sizes, packed.struct(), tape.struct())
@@ -329,9 +333,11 @@ def _interleave(layer: Tensor, vector: int) -> Tensor:
 
 
 def _context_gradient(shape: Shape, p: Parameters, grads: Arena) -> Tensor:
-    columns = slice(2 * shape.d, None)
-    g = torch.bmm(grads.at("d_msg_hid"), p.msg_in[:, :, columns])
-    return g.baddbmm_(grads.at("d_frame_hid"), p.frame_in[:, :, columns]) if shape.frame_update else g
+    context, parts = slice(2 * shape.d, None), []
+    for at in groups(len(p.theta)):
+        g = torch.bmm(grads.at("d_msg_hid")[at], p.msg_in[at, :, context])
+        parts.append(g.baddbmm_(grads.at("d_frame_hid")[at], p.frame_in[at, :, context]) if shape.frame_update else g)
+    return torch.cat(parts)
 
 
 def _weight_gradients(
@@ -355,4 +361,11 @@ def _weight_gradients(
 
 def _product(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of weight and bias from rows of output gradients and inputs."""
-    return torch.bmm(g.mT, x), g.sum(1)
+    pairs = [(torch.bmm(g[at].mT, x[at]), g[at].sum(1)) for at in groups(len(g))]
+    weight, bias = zip(*pairs, strict=True)
+    return torch.cat(weight), torch.cat(bias)
+
+
+def groups(streams: int) -> list[slice]:
+    """The streams, `GROUP` at a time."""
+    return [slice(start, min(start + GROUP, streams)) for start in range(0, streams, GROUP)]

@@ -11,9 +11,9 @@ from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.evaluation.asking import merge, pairs
 from tsnn.evaluation.card import Result, make_card
-from tsnn.evaluation.metrics import BATCH, link_metrics
+from tsnn.evaluation.metrics import BATCH, average_precision, link_metrics, mean_over_batches
 from tsnn.evaluation.scorer import Progress, Scorer, score_queries
-from tsnn.types import I64, Visibility
+from tsnn.types import F64, I64, Visibility
 
 SETS = tuple(SEEDS)  # val, new_val, test, new_test
 AGGREGATION = f"unweighted mean over batches of {BATCH} positives, the last and shorter one included; pooled beside it"
@@ -40,6 +40,51 @@ def dgb_set(split: Split, cuts: I64, negatives: DgbNegatives) -> DgbSet:
     )
 
 
+class DgbQuestions:
+    """What the protocol asks of a split, all sets in one replay, and what scores of it are worth."""
+
+    def __init__(
+        self, split: Split, visibility: Visibility, *, strategy: str = "random", sets: Sequence[str] = SETS
+    ) -> None:
+        self._split, self._visibility, self._strategy = split, visibility, strategy
+        cuts = visibility.cuts(split.stream.t, split.segment_starts)
+        self._negatives = {name: DgbNegatives(split, name, strategy) for name in sets}
+        asked = {name: dgb_set(split, cuts, drawn) for name, drawn in self._negatives.items() if len(drawn)}
+        if not asked:
+            raise InputError(f"none of {', '.join(sets)} has an event; ask for val and test.")
+        self._names = list(asked)
+        self._merged = merge([queries for pair in asked.values() for queries in (pair.pos, pair.neg)])
+
+    @property
+    def queries(self) -> Queries:
+        """Of all sets, sorted by cut."""
+        return self._merged.queries
+
+    def result(self, scorer: str, scores: F64) -> Result:
+        """Metrics of every set, with their card."""
+        parts = self._merged.unmerge(scores)
+        metrics = {name: link_metrics(parts[2 * i], parts[2 * i + 1]) for i, name in enumerate(self._names)}
+        card = make_card(
+            "dgb",
+            self._split,
+            self._visibility,
+            negatives={
+                "strategy": self._strategy,
+                "per_positive": 1,
+                "seeds": {name: drawn.seed for name, drawn in self._negatives.items()},
+                "positives": {name: len(drawn) for name, drawn in self._negatives.items()},
+            },
+            aggregation=AGGREGATION,
+            notes=[INDUCTIVE_NOTE] if any(name.startswith("new_") for name in self._names) else [],
+        )
+        return Result(scorer, self._split.stream.name, metrics, card)
+
+    def average_precision(self, name: str, scores: F64) -> float:
+        """The AP of one set, in per cent, without the rest."""
+        parts, i = self._merged.unmerge(scores), self._names.index(name)
+        return 100 * mean_over_batches(average_precision, parts[2 * i], parts[2 * i + 1])
+
+
 def evaluate_dgb(
     scorer: Scorer,
     split: Split,
@@ -50,25 +95,5 @@ def evaluate_dgb(
     progress: Progress | None = None,
 ) -> Result:
     """Metrics of a fitted scorer on `val`, `test` and their inductive subsets, all from one replay of the stream."""
-    cuts = visibility.cuts(split.stream.t, split.segment_starts)
-    negatives = {name: DgbNegatives(split, name, strategy) for name in sets}
-    asked = {name: dgb_set(split, cuts, drawn) for name, drawn in negatives.items() if len(drawn)}
-    if not asked:
-        raise InputError(f"none of {', '.join(sets)} has an event; ask for val and test.")
-    merged = merge([queries for pair in asked.values() for queries in (pair.pos, pair.neg)])
-    scores = merged.unmerge(score_queries(scorer, split.stream, merged.queries, progress=progress))
-    metrics = {name: link_metrics(scores[2 * i], scores[2 * i + 1]) for i, name in enumerate(asked)}
-    card = make_card(
-        "dgb",
-        split,
-        visibility,
-        negatives={
-            "strategy": strategy,
-            "per_positive": 1,
-            "seeds": {name: drawn.seed for name, drawn in negatives.items()},
-            "positives": {name: len(drawn) for name, drawn in negatives.items()},
-        },
-        aggregation=AGGREGATION,
-        notes=[INDUCTIVE_NOTE] if any(name.startswith("new_") for name in asked) else [],
-    )
-    return Result(scorer.name, split.stream.name, metrics, card)
+    questions = DgbQuestions(split, visibility, strategy=strategy, sets=sets)
+    return questions.result(scorer.name, score_queries(scorer, split.stream, questions.queries, progress=progress))

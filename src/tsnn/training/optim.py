@@ -13,20 +13,32 @@ import torch
 from torch import Tensor
 
 from tsnn.config import TrainConfig
+from tsnn.engine.population import Stack
 from tsnn.model.tsnn import TSNN
 
+_BETAS, _EPS = (0.9, 0.999), 1e-8  # PyTorch's own
 _GEOMETRY = ("updater.frame_in", "updater.frame_out", "updater.theta", "frame_bias", "head.rho_kappa")
 
 
 def make_optimizer(model: TSNN, config: TrainConfig) -> FlatAdamW:
     """Three groups: the geometry (frames, gain, temperature) at mu_geo times the base rate, the head, the rest."""
-    rates = {"rest": 1.0, "geometry": config.geometry_lr, "head": config.head_lr if config.warmup else 1.0}
+    rates = _rates(config)
     members: dict[str, list[torch.nn.Parameter]] = {name: [] for name in rates}
     for name, parameter in model.named_parameters():
-        group = "geometry" if name.startswith(_GEOMETRY) else "head" if name.startswith("head.") else "rest"
-        members[group].append(parameter)
-    groups = [(members[name], config.lr * rate) for name, rate in rates.items()]
+        members[_group(name)].append(parameter)
+    groups = [(members[name], rate) for name, rate in rates.items()]
     return FlatAdamW(groups, weight_decay=config.weight_decay, clip=config.clip)
+
+
+def _rates(config: TrainConfig) -> dict[str, float]:
+    factors = {"rest": 1.0, "geometry": config.geometry_lr, "head": config.head_lr if config.warmup else 1.0}
+    return {name: config.lr * factor for name, factor in factors.items()}
+
+
+def _group(parameter: str) -> str:
+    if parameter.startswith(_GEOMETRY):
+        return "geometry"
+    return "head" if parameter.startswith("head.") else "rest"
 
 
 class FlatAdamW(torch.optim.AdamW):
@@ -70,6 +82,51 @@ class FlatAdamW(torch.optim.AdamW):
 
 def set_rate(optimizer: torch.optim.Optimizer, step: int, total: int) -> None:
     """Cosine decay: the rate is a function of the step alone, so a resumed run needs no scheduler state."""
-    factor = 0.5 * (1.0 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
+    factor = cosine(step, total)
     for group in optimizer.param_groups:
         group["lr"] = group["base_lr"] * factor
+
+
+def cosine(step: int, total: int) -> float:
+    """From one to zero over the steps."""
+    return 0.5 * (1.0 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
+
+
+class StackedAdamW:
+    """AdamW for the rows of a stack, each with its own rates, decay and bound of its gradient.
+
+    Elementwise but for the norm of a row, which is taken `GROUP` rows at a time like every product of a population.
+    """
+
+    def __init__(self, stack: Stack, rates: Tensor, configs: list[TrainConfig], *, clip: bool = True) -> None:
+        self._stack, self._rates, self.steps = stack, rates, 0
+        self._decay, bound = (
+            rates.new_tensor([[getattr(config, name)] for config in configs]) for name in ("weight_decay", "clip")
+        )
+        self._clip = bound if clip else None
+        self._mean, self._square = torch.zeros_like(stack.flat), torch.zeros_like(stack.flat)
+
+    @torch.no_grad()
+    def step(self, factor: float) -> None:
+        """One step with the stack's gradients, the rates times a factor."""
+        self.steps += 1
+        grad, weights = self._stack.grad, self._stack.flat
+        if self._clip is not None:
+            norms = torch.cat([grad[at].square().sum(1, keepdim=True) for at in self._stack.groups]).sqrt_()
+            grad.mul_((self._clip / (norms + 1e-6)).clamp_(max=1.0))
+        self._mean.lerp_(grad, 1 - _BETAS[0])
+        self._square.mul_(_BETAS[1]).addcmul_(grad, grad, value=1 - _BETAS[1])
+        rates = self._rates * factor
+        weights.mul_(1 - rates * self._decay)
+        spread = self._square.div(1 - _BETAS[1] ** self.steps).sqrt_().add_(_EPS)
+        weights.sub_(rates.mul_(self._mean).div_(spread).div_(1 - _BETAS[0] ** self.steps))
+
+
+def stacked_rates(stack: Stack, configs: list[TrainConfig]) -> Tensor:
+    """The rate of every number of every member, grouped as in `make_optimizer`."""
+    rates = torch.empty_like(stack.flat)
+    for row, config in zip(rates, configs, strict=True):
+        own = _rates(config)
+        for name in stack.names:
+            row[stack.place(name)] = own[_group(name)]
+    return rates

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tsnn.config import Config, TrainConfig
-from tsnn.data.negatives import NegativePool, draw_training_negatives
+from tsnn.data.negatives import NegativePool
 from tsnn.data.queries import Queries
 from tsnn.data.split import Split
 from tsnn.engine.cuda import has_cupy
@@ -32,6 +31,7 @@ from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan, ScorePlan
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 from tsnn.training.checkpoint import Position, load_checkpoint, restore_optimizer, save_checkpoint
+from tsnn.training.draw import chunk_bounds, draw_rows, training_queries
 from tsnn.training.journal import Journal
 from tsnn.training.optim import make_optimizer, set_rate
 from tsnn.training.tensorboard import TensorBoard
@@ -142,29 +142,14 @@ class Trainer:
         return self.position.epoch - 1 - self.position.best_epoch >= self.config.train.patience
 
     def chunks(self, row: int) -> Iterator[tuple[int, int, int, int]]:
-        """(start, stop, first query, last query) of each chunk from a row on; query i scores training row i."""
-        length, end = self.config.train.chunk, self.split.train_end
-        for start in range(row, end, length):
-            stop = min(start + length, end)
-            first = 0 if start == 0 else int(np.searchsorted(self._cuts, start, side="right"))
-            yield start, stop, first, int(np.searchsorted(self._cuts, stop, side="right"))
+        """See `chunk_bounds`."""
+        return chunk_bounds(self._cuts, self.config.train.chunk, row)
 
     def queries(self, start: int, first: int, last: int) -> Queries:
-        """Training rows first..last-1 with fresh negatives, positive first; those of one cut in random order.
-
-        Tied rows often stand sorted in their file, and minibatches of one destination teach nothing.
-        """
-        train, stream = self.config.train, self.stream
-        rng = np.random.default_rng([train.seed, self.position.epoch, start])
-        rows = first + rng.permutation(last - first)
-        rows = rows[np.argsort(self._cuts[rows], kind="stable")]
-        negatives = draw_training_negatives(
-            stream, self._cuts[rows], rows, train.negatives, train.sampler, rng, self._pool
-        )
-        candidates = np.concatenate([stream.dst[rows, None], negatives], axis=1)
-        relation = np.zeros(len(rows), np.int64) if stream.edge_type is None else stream.edge_type[rows]
-        ptr = np.arange(len(rows) + 1, dtype=np.int64) * candidates.shape[1]
-        return Queries(self._cuts[rows], stream.src[rows], stream.t[rows], relation, ptr, candidates.ravel())
+        """Training rows first..last-1 with fresh negatives, positive first; those of one cut in random order."""
+        epoch, stream = self.position.epoch, self.stream
+        rows, negatives = draw_rows(stream, self._cuts, self._pool, self.config.train, epoch, start, first, last)
+        return training_queries(stream, self._cuts, rows, negatives)
 
     def _plans(self, row: int) -> Iterator[tuple[ChunkPlan, Tensor]]:
         """Chunk plans from a row on, with the features of their candidates."""

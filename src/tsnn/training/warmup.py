@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from tsnn.data.negatives import NegativePool, draw_training_negatives
-from tsnn.data.queries import Queries
 from tsnn.data.split import Split
 from tsnn.evaluation.scorer import plan_blocks
 from tsnn.model.decoder import Geometry
@@ -20,6 +19,7 @@ from tsnn.model.losses import binary_loss, ranking_loss
 from tsnn.model.tsnn import TSNN, Compared
 from tsnn.plan.chunk import ScorePlan, join
 from tsnn.plan.planner import PlanSpec
+from tsnn.training.draw import training_queries
 from tsnn.types import I64
 
 NEGATIVES = 3
@@ -31,7 +31,7 @@ LR = 2e-3
 def warm_up(model: TSNN, split: Split, cuts: I64, pool: NegativePool, *, epochs: int, seed: int) -> None:
     """Fit the standardization of the features and train the head on them, geometry off."""
     rng = np.random.default_rng([seed, len(cuts)])
-    plan = _training_plan(model, split, cuts, pool, rng)
+    plan = training_plan(model, split, cuts, pool, rng)
     config = model.config
     raw = feature_matrix(plan.facts, config.features, gaps=config.model.gaps, mean_gap=model.shape.mean_gap)
     model.standardize(torch.tensor(raw, dtype=model.dtype, device=model.device))
@@ -48,7 +48,7 @@ def warm_up(model: TSNN, split: Split, cuts: I64, pool: NegativePool, *, epochs:
             _step(model, plan.pick(order[start : start + BATCH]), split, optimizer)
 
 
-def _training_plan(model: TSNN, split: Split, cuts: I64, pool: NegativePool, rng: np.random.Generator) -> ScorePlan:
+def training_plan(model: TSNN, split: Split, cuts: I64, pool: NegativePool, rng: np.random.Generator) -> ScorePlan:
     """Facts of training events and of a few negatives each, in one pass over the rows."""
     stream = split.stream
     rows = np.arange(split.train_end)
@@ -56,10 +56,7 @@ def _training_plan(model: TSNN, split: Split, cuts: I64, pool: NegativePool, rng
         rows = np.sort(rng.choice(rows, MAX_ROWS, replace=False))
     sampler = model.config.train.sampler
     negatives = draw_training_negatives(stream, cuts[rows], rows, NEGATIVES, sampler, rng, pool)
-    candidates = np.concatenate([stream.dst[rows, None], negatives], axis=1)
-    relation = np.zeros(len(rows), np.int64) if stream.edge_type is None else stream.edge_type[rows]
-    ptr = np.arange(len(rows) + 1, dtype=np.int64) * candidates.shape[1]
-    queries = Queries(cuts[rows], stream.src[rows], stream.t[rows], relation, ptr, candidates.ravel())
+    queries = training_queries(stream, cuts, rows, negatives)
     spec = PlanSpec.of(model.config, model.shape.mean_gap).without_states()
     return join([block.score for _, block in plan_blocks(stream, spec, queries)])
 
