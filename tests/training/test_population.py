@@ -42,7 +42,9 @@ def split() -> Split:
     rng = np.random.default_rng(0)
     t = np.cumsum(rng.integers(0, 2, ROWS))
     src, dst = rng.integers(0, 8, ROWS), rng.integers(4, 12, ROWS)
-    return split_by_time(EventStream(src, dst, t, NodeIds(range(12)), msg=rng.normal(size=(ROWS, 2)).astype(np.float32)))
+    return split_by_time(
+        EventStream(src, dst, t, NodeIds(range(12)), msg=rng.normal(size=(ROWS, 2)).astype(np.float32))
+    )
 
 
 def config(**settings: object) -> Config:

@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tsnn.cli.display import console, print_json, shown_bar
-from tsnn.cli.options import Json, Settings, Workers
+from tsnn.cli.options import Json, PopulationSize, Settings, Workers
 from tsnn.config import parse_override
 from tsnn.files import check_folder_target
 from tsnn.study.markdown import table_lines
@@ -35,6 +35,7 @@ def reproduce(
     ),
     workers: Workers = None,
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster that runs the jobs instead.")] = None,
+    population: PopulationSize = None,
     shuffle_ties: Annotated[bool, typer.Option(help="Shuffle the rows inside their timestamps first.")] = False,
     untuned: Annotated[bool, typer.Option(help="The default configuration instead of the data set's own.")] = False,
     set_: Settings = None,
@@ -44,7 +45,7 @@ def reproduce(
     """One of the paper's tables: ours beside its figures, per visibility, with the heuristics and `features`."""
     check_folder_target(out)
     overrides = dict(parse_override(text) for text in set_ or [])
-    study = Study(data, seeds, visibility, shuffle_ties, not untuned, overrides)
+    study = Study(data, seeds, visibility, shuffle_ties, not untuned, overrides, population)
     with job_bar(json) as progress:
         result = run_study(table, out, study, workers=workers, ray=ray, progress=progress)
     files = write_summary(result, out)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tsnn.cli.display import console, print_json
-from tsnn.cli.options import Data, Json, VisibilityName, Workers
+from tsnn.cli.options import Data, Json, PopulationSize, VisibilityName, Workers
 from tsnn.cli.reproduce import job_bar
 from tsnn.config import parse_override
 from tsnn.errors import InputError
@@ -32,6 +32,7 @@ def tune(
     timeout: Annotated[float | None, typer.Option(help="Seconds after which no further trial begins.")] = None,
     workers: Workers = None,
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster that runs the trials instead.")] = None,
+    population: PopulationSize = None,
     out: Annotated[Path | None, typer.Option(help="TOML file for the best configuration.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="section.key=value that every trial keeps; several times.")
@@ -46,7 +47,14 @@ def tune(
     search = Search(data, str(Visibility.parse(visibility)), fixed)
     with job_bar(json) as progress:
         result = run_search(
-            search, storage, trials=trials, timeout=timeout, workers=workers, ray=ray, progress=progress
+            search,
+            storage,
+            trials=trials,
+            timeout=timeout,
+            workers=workers,
+            ray=ray,
+            population=population,
+            progress=progress,
         )
     if out is not None:
         settings = "".join(f" --set {text}" for text in set_ or [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from tsnn.errors import ConfigError, RunError
 from tsnn.study.configs import config_for, config_path
 from tsnn.study.figures import save_svg, table_figure
-from tsnn.study.jobs import MODEL, Job, Record, ResultStore, attempt, identity_of, study_split, write_text
+from tsnn.study.jobs import MODEL, Job, Outcome, Record, ResultStore, attempt, identity_of, study_split, write_text
 from tsnn.study.markdown import document
+from tsnn.study.populations import ON_GPU, attempt_populations
 from tsnn.study.published import label
 from tsnn.study.tables import Cell, Overrides, Table, add_changes, addresses, make_row, table_named
 from tsnn.study.workers import run_tasks
@@ -33,11 +34,13 @@ class Study:
     shuffled: bool = False
     tuned: bool = True
     overrides: Overrides = field(default_factory=dict)
+    population: int | None = None  # so many runs at once on a GPU
 
     @property
     def kind(self) -> str:
         """Marks rows that are not the table's own, so that they never replace one that is."""
         marks = [("shuffled", self.shuffled), ("untuned", not self.tuned), ("changed", bool(self.overrides))]
+        marks.append(("gpu", self.population is not None))
         return " ".join(name for name, is_set in marks if is_set)
 
 
@@ -59,7 +62,12 @@ def reproduce(
         raise ConfigError(f"no data of table {name} is here; put the files of {places}.")
     cells = plan(table, present, study)
     records = run_missing(
-        (job for cell in cells for job in cell.jobs), ResultStore(out), workers=workers, ray=ray, progress=progress
+        (job for cell in cells for job in cell.jobs),
+        ResultStore(out),
+        workers=workers,
+        ray=ray,
+        population=study.population,
+        progress=progress,
     )
     rows = [{**make_row(table, cell, records), "kind": study.kind} for cell in cells]
     add_changes(table, rows)
@@ -84,7 +92,7 @@ def _cell(table: Table, study: Study, data: str, identity: str, visibility: str,
         return Job(data, identity, visibility, scorer, seed, config, study.shuffled)
 
     seeds = range(study.seeds or table.seeds)
-    changes = {**study.overrides, **table.variants[variant]}
+    changes = {**study.overrides, **table.variants[variant], **(ON_GPU if study.population else {})}
     configs = [config_for(data, visibility, {**changes, "train.seed": seed}, tuned=study.tuned) for seed in seeds]
     path = config_path(data, visibility) if study.tuned else None
     baselines = table.baselines if variant == table.yardstick else ()
@@ -104,6 +112,7 @@ def run_missing(
     *,
     workers: int | None = None,
     ray: str | None = None,
+    population: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Record]:
     """The records of all jobs by key; those not stored yet are run, the model's first because they take longest."""
@@ -113,7 +122,7 @@ def run_missing(
     say = progress or (lambda done, total: None)
     say(len(records), len(wanted))
     failed = []
-    for outcome in run_tasks(attempt, missing, workers=workers, ray=ray) if missing else ():
+    for outcome in _outcomes(missing, population, workers=workers, ray=ray):
         if outcome.record is None:
             failed.append(f"{outcome.job.data} {outcome.job.visibility} seed {outcome.job.seed}: {outcome.error}")
             continue
@@ -123,6 +132,15 @@ def run_missing(
     if failed:
         raise RunError(f"{len(failed)} of {len(missing)} jobs failed, the others are stored; the first: {failed[0]}")
     return records
+
+
+def _outcomes(missing: list[Job], population: int | None, *, workers: int | None, ray: str | None) -> Iterator[Outcome]:
+    """As they come: the model's on the GPU where populations are asked for, all others in processes."""
+    if population is not None:
+        yield from attempt_populations([job for job in missing if job.scorer == MODEL], population)
+        missing = [job for job in missing if job.scorer != MODEL]
+    if missing:
+        yield from run_tasks(attempt, missing, workers=workers, ray=ray)
 
 
 def compare_committed(table: Table, cells: list[Cell], records: dict[str, Record], out: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,15 @@ import torch
 from tsnn.config import Config
 from tsnn.data.catalog import default_split, load
 from tsnn.data.split import Split, make_split
+from tsnn.engine.population import FREE
 from tsnn.errors import ConfigError, TsnnError
 from tsnn.evaluation.evaluate import validation_metric
 from tsnn.evaluation.model import ModelScorer
 from tsnn.model.tsnn import TSNN
 from tsnn.study.jobs import write_text
+from tsnn.study.populations import ON_GPU, check_suite, gpu
 from tsnn.study.workers import import_ray, run_tasks
+from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
 from tsnn.types import Visibility
 
@@ -77,12 +80,28 @@ class Search:
     data: str
     visibility: str = "strict"
     fixed: dict[str, Any] = field(default_factory=dict)
+    of_one_shape: bool = False  # only what members of a population may differ in
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Bounds of what is searched on a logarithmic scale."""
+        return {name: bounds for name, bounds in LOG_RANGES.items() if not self.of_one_shape or _is_free(name)}
+
+    @property
+    def choices(self) -> dict[str, list[Any]]:
+        """What is searched among a few values."""
+        return {name: values for name, values in CHOICES.items() if not self.of_one_shape or _is_free(name)}
 
     @property
     def name(self) -> str:
         """Name of the study: other fixed settings or another space are another study."""
-        text = json.dumps([sorted(self.fixed.items()), LOG_RANGES, CHOICES], sort_keys=True)
+        text = json.dumps([sorted(self.fixed.items()), self.ranges, self.choices], sort_keys=True)
         return f"{self.data} {self.visibility} {hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _is_free(dotted: str) -> bool:
+    section, name, *_ = dotted.split(".")
+    return name in FREE[section]
 
 
 @dataclass(frozen=True)
@@ -115,18 +134,26 @@ def tune(
     timeout: float | None = None,
     workers: int | None = None,
     ray: str | None = None,
+    population: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Bring the study up to `trials` finished trials and return the best; what the storage holds is not run again."""
     if trials < 1:
         raise ConfigError(f"--trials {trials} leaves nothing to run; give 1 or more.")
+    if population is not None:
+        search = replace(search, of_one_shape=True)
+        check_suite(search.data)
+        gpu()
     Config.build(overrides=search.fixed)
     _tuning_split(search.data)
     storage.parent.mkdir(parents=True, exist_ok=True)
     study = _study(search, str(storage))
     if not study.trials:
-        study.enqueue_trial(default_point())
+        study.enqueue_trial(default_point(search))
     deadline = None if timeout is None else time.time() + timeout
+    if population is not None:
+        _tune_population(search, study, population, trials, deadline, progress)
+        return _report(search, study)
     at: Storage = str(storage) if ray is None else _serve(_open(str(storage)))
     finished = len(_finished(study))
     tasks = [Task(search, at, number, deadline) for number in range(finished, trials)]
@@ -150,7 +177,7 @@ def objective(trial: Any, search: Search, split: Split) -> float:
     """Best validation figure of a configuration; stops early where the median of other trials is better."""
     optuna = _optuna()
     visibility = Visibility.parse(search.visibility)
-    overrides = {**suggest(trial), **search.fixed, "train.visibility": search.visibility}
+    overrides = _overrides(trial, search)
     measure = validation_metric(split, visibility)
     epochs = iter(range(10**9))
 
@@ -167,15 +194,39 @@ def objective(trial: Any, search: Search, split: Split) -> float:
         raise optuna.TrialPruned(str(error)) from None
 
 
-def suggest(trial: Any) -> dict[str, Any]:
+def _tune_population(
+    search: Search, study: Any, size: int, trials: int, deadline: float | None, progress: Progress | None
+) -> None:
+    """Generations of trials, each trained at once; every one is told before the next is asked for."""
+    split, state = _tuning_split(search.data), _optuna().trial.TrialState
+    say = progress or (lambda done, total: None)
+    while (done := len(_finished(study))) < trials and (deadline is None or time.time() < deadline):
+        say(done, trials)
+        asked = [study.ask() for _ in range(min(size, trials - done))]
+        configs = [Config.build(overrides=_overrides(trial, search) | ON_GPU) for trial in asked]
+        trainer = PopulationTrainer(configs, split, gpu())
+        trainer.run()
+        for trial, member in zip(asked, trainer.members, strict=True):
+            if member.history:
+                study.tell(trial, member.best_metric)
+            else:  # a loss that is no number
+                study.tell(trial, state=state.PRUNED)
+    say(len(_finished(study)), trials)
+
+
+def _overrides(trial: Any, search: Search) -> dict[str, Any]:
+    return {**suggest(trial, search), **search.fixed, "train.visibility": search.visibility}
+
+
+def suggest(trial: Any, search: Search) -> dict[str, Any]:
     """A point of the search space."""
-    ranges = {name: trial.suggest_float(name, *bounds, log=True) for name, bounds in LOG_RANGES.items()}
-    return ranges | {name: trial.suggest_categorical(name, values) for name, values in CHOICES.items()}
+    ranges = {name: trial.suggest_float(name, *bounds, log=True) for name, bounds in search.ranges.items()}
+    return ranges | {name: trial.suggest_categorical(name, values) for name, values in search.choices.items()}
 
 
-def default_point() -> dict[str, Any]:
+def default_point(search: Search) -> dict[str, Any]:
     """The default configuration as a point of the space: the first trial, so that tuning never ends below it."""
-    return {name: _value(Config(), name) for name in [*LOG_RANGES, *CHOICES]}
+    return {name: _value(Config(), name) for name in [*search.ranges, *search.choices]}
 
 
 def _value(config: Config, dotted: str) -> Any:

@@ -1,0 +1,107 @@
+"""`--population`: jobs of one shape share a population, and the figures are those of the runs one by one."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.engine import emulated
+from tests.study.small import DATA, small_study
+from tsnn.config import Config
+from tsnn.engine import cuda
+from tsnn.engine import population as stacks
+from tsnn.errors import ConfigError
+from tsnn.study import jobs as store
+from tsnn.study import populations as module
+from tsnn.study import tune as search
+from tsnn.study.jobs import run_job, study_split
+from tsnn.study.populations import populations, run_population
+from tsnn.study.reproduce import Study, plan, reproduce
+from tsnn.study.tables import TABLES
+from tsnn.training import population
+
+TINY = {
+    "model.stalk_dim": 4, "model.num_reflectors": 1, "model.hidden_dim": 4, "model.score_dim": 4,
+    "model.num_neighbors": 2, "train.epochs": 1, "train.warmup": 1, "train.chunk": 10, "train.dtype": "float64",
+}  # fmt: skip
+
+
+@pytest.fixture
+def tiny_uci(tmp_path, monkeypatch):
+    """Sixty rows in the place of UCI, kernels on the host, groups of two."""
+    if shutil.which("g++") is None:
+        pytest.skip("no C++ compiler is at hand")
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "data" / "dgb" / "uci"
+    folder.mkdir(parents=True)
+    pairs = zip(rng.integers(1, 7, 60), rng.integers(5, 12, 60), strict=True)
+    rows = [f"{i},{u},{v},{i // 2}.0,0,{i + 1}" for i, (u, v) in enumerate(pairs)]
+    (folder / "ml_uci.csv").write_text("\n".join([",u,i,ts,label,idx", *rows, ""]))
+    monkeypatch.setenv("TSNN_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(cuda, "launch", emulated.launch)
+    monkeypatch.setattr(cuda.Shape, "threads", property(lambda shape: 128))  # the emulator runs them one by one
+    for part in (cuda, stacks, population):
+        monkeypatch.setattr(part, "GROUP", 2)
+    for part in (module, search):
+        monkeypatch.setattr(part, "gpu", lambda: torch.device("cpu"))
+    for cached in (study_split, search._tuning_split):
+        cached.cache_clear()
+    yield
+    for cached in (study_split, search._tuning_split):
+        cached.cache_clear()
+
+
+def planned(**changes) -> list[store.Job]:
+    study = Study(["uci"], 3, ["strict"], overrides=TINY, **changes)
+    (cell,) = plan(TABLES["dgb"], ["dgb:uci"], study)
+    return cell.model
+
+
+def test_figures_are_those_of_the_jobs_one_by_one(tiny_uci):
+    jobs = planned()
+    for job, outcome in zip(jobs, run_population(jobs, torch.device("cpu")), strict=True):
+        alone = run_job(job)
+        assert outcome.record["key"] == job.key
+        assert outcome.record["population"] == 3
+        assert outcome.record["training"]["best_epoch"] == alone["training"]["best_epoch"]
+        for segment, figures in alone["metrics"].items():
+            assert outcome.record["metrics"][segment] == pytest.approx(figures, abs=1e-6), segment
+        assert outcome.record["card"] == alone["card"]
+
+
+def test_a_table_and_a_search_by_population(tiny_uci, tmp_path):
+    study = Study(["uci"], 2, ["strict"], overrides=TINY, population=2)
+    (row,) = reproduce("dgb", tmp_path, study, workers=1)["rows"]
+    assert row["kind"] == "changed gpu"
+    assert len(row["ours"]["ap"]["values"]) == 2
+    pytest.importorskip("optuna", reason="needs optuna; install it with pip install 'tsnn[tune]'")
+    asked = search.Search("dgb:uci", "strict", TINY)
+    found = search.tune(asked, tmp_path / "study.db", trials=3, population=2)
+    assert found["trials"] == {"complete": 3}
+    assert found["best"]["validation"] >= found["defaults"]
+    assert {"train.lr", "train.loss.geo", "model.kappa"} <= set(found["best"]["settings"])
+    assert "train.chunk" not in set(found["best"]["settings"]) - set(TINY)
+    assert search.tune(asked, tmp_path / "study.db", trials=3, population=2) == found, "nothing was left to run"
+
+
+def test_only_runs_of_one_shape_share_a_population():
+    def job(seed: int, **changes) -> store.Job:
+        settings = {name.replace("__", "."): value for name, value in changes.items()}
+        text = Config.build(overrides={**settings, "train.seed": seed}).to_toml()
+        return store.Job("dgb:uci", "x", "strict", "tsnn", seed, text)
+
+    alike = [job(seed, train__lr=0.001 * (1 + seed)) for seed in range(5)]
+    wide, other = job(0, model__stalk_dim=32), replace(alike[0], identity="y")
+    assert populations([*alike[:2], wide, other, *alike[2:]], 4) == [alike[:4], alike[4:], [wide], [other]]
+
+
+def test_without_a_gpu_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "has_cupy", lambda: False)
+    with pytest.raises(ConfigError, match="needs a GPU and CuPy"):
+        reproduce("dgb", tmp_path, small_study(population=2), workers=1)
+    with pytest.raises(ConfigError, match="figures of DGB only"):
+        search.tune(search.Search(DATA), tmp_path / "study.db", trials=1, population=2)
