@@ -67,7 +67,7 @@ def _population(trainer: Trainer, plan: UpdatePlan, streams: int) -> dict[str, f
     weights = Parameters(*(many(weight).requires_grad_() for weight in Parameters.of(model.updater)))
     h, F = (many(part) for part in trainer.store.gather(plan.nodes))
     context, eta = many(model.context(plan, trainer.stream)), many(capped_step(config.step_size, model.updater.gain()))
-    shared = DevicePlan(plan, device)
+    shared = DevicePlan.of(plan, device)
 
     def forward() -> Any:
         return cuda_update(shared, config, eta, context, h, F, weights)

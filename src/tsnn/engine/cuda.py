@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -159,15 +160,25 @@ def launch(shape: Shape, name: str, streams: int, *structs: Any) -> None:
 
 
 class DevicePlan:
-    """A chunk's plan on the device: one copy for all its arrays, which all streams share."""
+    """A chunk's plan on the device, which all streams share: the arrays of `plan_words`, one after the other."""
 
-    def __init__(self, plan: UpdatePlan, device: torch.device) -> None:
-        arrays = [_words(getattr(plan, name)) for name in _PLAN]
-        whole = torch.from_numpy(np.concatenate(arrays)).to(device)
-        self.block = whole  # keeps the memory
-        self.n, self.n0, self.num_active = plan.num_events, len(plan.nodes), len(plan.act_h)
-        starts = itertools.accumulate((len(array) for array in arrays), initial=0)
-        self.pointers = [whole.data_ptr() + 4 * start for start, _ in zip(starts, arrays, strict=False)]
+    def __init__(self, words: Tensor, num_events: int, num_initial: int, num_active: int) -> None:
+        self.words = words  # keeps the memory
+        self.n, self.n0, self.num_active = num_events, num_initial, num_active
+        sizes = {"act_ptr": self.n + 1, **dict.fromkeys(("act_h", "act_F", "mult_src", "mult_dst"), num_active)}
+        starts = itertools.accumulate((sizes.get(name, self.n) for name in _PLAN), initial=0)
+        self.pointers = [words.data_ptr() + 4 * start for start, _ in zip(starts, _PLAN, strict=False)]
+
+    @classmethod
+    def of(cls, plan: UpdatePlan, device: torch.device) -> DevicePlan:
+        """The plan, in one copy."""
+        words = torch.from_numpy(plan_words(plan)).to(device)
+        return cls(words, plan.num_events, len(plan.nodes), len(plan.act_h))
+
+
+def plan_words(plan: UpdatePlan) -> NDArray[np.int32]:
+    """What the kernels read of a plan, as 32-bit words."""
+    return np.concatenate([_words(getattr(plan, name)) for name in _PLAN])
 
 
 def _words(array: Any) -> Any:

@@ -135,7 +135,7 @@ class CudaEngine(ReferenceEngine):
         weights = Parameters(*(weight.to(device)[None] for weight in Parameters.of(model.updater)))
         own, h, F = (part.to(device, context.dtype)[None] for part in (context, h0, F0))
         eta = capped_step(model.config.model.step_size, model.updater.gain()).detach().to(device)[None]
-        log = cuda_update(DevicePlan(plan, device), model.config.model, eta, own, h, F, weights)
+        log = cuda_update(DevicePlan.of(plan, device), model.config.model, eta, own, h, F, weights)
         return Versions(*(part[0].to(context.device) for part in log))
 
 

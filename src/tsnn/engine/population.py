@@ -206,27 +206,42 @@ class Population:
         padded = seeds + [seeds[-1]] * (len(stack) - len(seeds))
         drawn = {seed: torch.from_numpy(initial_frames(seed, keys, k, d)).to(stack.flat) for seed in set(seeds)}
         self._initial = torch.stack([drawn[seed] for seed in padded])
-        self.reset_state()
+        self.F, self._next_F = self._initial.clone(), torch.empty_like(self._initial)
+        self.h, self._next_h = (torch.zeros_like(self.F[:, :, 0]) for _ in range(2))
 
     def reset_state(self) -> None:
         """Forget every event."""
-        self.F = self._initial.clone()
-        self.h = self.F.new_zeros(len(self.F), self.F.shape[1], self.F.shape[3])
+        self.h.zero_()
+        self.F.copy_(self._initial)
 
     def update(self, plan: UpdatePlan, context: Tensor) -> Versions:
-        """The version logs of a chunk, differentiable in the weights; writes nothing."""
+        """The version logs of a chunk; writes nothing."""
         nodes = to_device(plan.nodes, self.h.device)
         h0, F0 = self.h[:, nodes], self.F[:, nodes]
         if not plan.num_events:
             return Versions(h0, F0, h0.new_zeros(len(h0), 0), h0.new_zeros(len(h0), 0))
-        return self.stack.update(DevicePlan(plan, self.h.device), context, h0, F0)
+        return self.stack.update(DevicePlan.of(plan, self.h.device), context, h0, F0)
 
     def commit(self, plan: UpdatePlan, versions: Versions) -> None:
         """Write the chunk's last states."""
-        device = self.h.device
-        nodes, last_h, last_F = (to_device(rows, device) for rows in (plan.nodes, plan.final_h, plan.final_F))
-        self.h[:, nodes] = versions.h.detach()[:, last_h]
-        self.F[:, nodes] = versions.F.detach()[:, last_F]
+        nodes, last_h, last_F = (to_device(r, self.h.device) for r in (plan.nodes, plan.final_h, plan.final_F))
+        self.h[:, nodes] = versions.h[:, last_h]
+        self.F[:, nodes] = versions.F[:, last_F]
+
+    def update_all(self, words: Tensor, context: Tensor, capacity: int) -> Versions:
+        """The version logs of a chunk in which every node has a row (`whole_table`), differentiable in the weights."""
+        plan = DevicePlan(words, len(context), self.h.shape[1], capacity)
+        return self.stack.update(plan, context, self.h, self.F)
+
+    def propose(self, versions: Versions, last_h: Tensor, last_F: Tensor) -> None:
+        """Set the chunk's last states aside: minibatches of one chunk all start from the states before it."""
+        self._next_h.copy_(versions.h.detach()[:, last_h])
+        self._next_F.copy_(versions.F.detach()[:, last_F])
+
+    def settle(self) -> None:
+        """Take the states that were set aside."""
+        self.h.copy_(self._next_h)
+        self.F.copy_(self._next_F)
 
 
 def to_device(rows: NDArray[np.integer[Any]], device: torch.device) -> Tensor:

@@ -99,27 +99,32 @@ class StackedAdamW:
     """
 
     def __init__(self, stack: Stack, rates: Tensor, configs: list[TrainConfig], *, clip: bool = True) -> None:
-        self._stack, self._rates, self.steps = stack, rates, 0
+        self._stack, self._rates, self._steps = stack, rates, 0
         self._decay, bound = (
             rates.new_tensor([[getattr(config, name)] for config in configs]) for name in ("weight_decay", "clip")
         )
         self._clip = bound if clip else None
         self._mean, self._square = torch.zeros_like(stack.flat), torch.zeros_like(stack.flat)
 
+    def next_factors(self, factor: float) -> Tensor:
+        """Of the next step: what the rates are multiplied by, and how far both averages are from their limit."""
+        self._steps += 1
+        gaps = [1 - beta**self._steps for beta in _BETAS]
+        return self._rates.new_tensor([factor, *gaps])
+
     @torch.no_grad()
-    def step(self, factor: float) -> None:
-        """One step with the stack's gradients, the rates times a factor."""
-        self.steps += 1
+    def step(self, factors: Tensor) -> None:
+        """One step with the stack's gradients; `factors` are those of `next_factors`."""
         grad, weights = self._stack.grad, self._stack.flat
         if self._clip is not None:
             norms = torch.cat([grad[at].square().sum(1, keepdim=True) for at in self._stack.groups]).sqrt_()
             grad.mul_((self._clip / (norms + 1e-6)).clamp_(max=1.0))
         self._mean.lerp_(grad, 1 - _BETAS[0])
         self._square.mul_(_BETAS[1]).addcmul_(grad, grad, value=1 - _BETAS[1])
-        rates = self._rates * factor
+        rates = self._rates * factors[0]
         weights.mul_(1 - rates * self._decay)
-        spread = self._square.div(1 - _BETAS[1] ** self.steps).sqrt_().add_(_EPS)
-        weights.sub_(rates.mul_(self._mean).div_(spread).div_(1 - _BETAS[0] ** self.steps))
+        spread = self._square.div(factors[2]).sqrt_().add_(_EPS)
+        weights.sub_(rates.mul_(self._mean).div_(spread).div_(factors[1]))
 
 
 def stacked_rates(stack: Stack, configs: list[TrainConfig]) -> Tensor:

@@ -8,7 +8,7 @@ its losses, its best epoch. The steps are those of `tsnn.training.trainer`, writ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -22,8 +22,9 @@ from tsnn.config import Config
 from tsnn.data.negatives import NegativePool
 from tsnn.data.queries import Queries
 from tsnn.data.split import Split
-from tsnn.engine.cuda import GROUP
+from tsnn.engine.cuda import GROUP, plan_words
 from tsnn.engine.population import Population, Reads, Scores, Stack, check_alike, to_device
+from tsnn.engine.recorded import Recorded
 from tsnn.errors import ConfigError
 from tsnn.evaluation.dgb import DgbQuestions
 from tsnn.evaluation.scorer import plan_blocks
@@ -42,8 +43,8 @@ from tsnn.training.warmup import BATCH, LR, NEGATIVES, training_plan
 from tsnn.types import F64, I64, Visibility
 
 Rows = NDArray[np.integer[Any]]
-Move = Callable[[Rows], I64]
 _POINTERS = ("src_h", "dst_h", "src_F", "dst_F", "act_h", "act_F")
+_ACTIVE = ("act_h", "act_F", "mult_src", "mult_dst")
 SCORED = ("ce", "binary", "geo", "bias")  # losses of the scores; the others are means over the chunk's events
 
 
@@ -104,6 +105,7 @@ class PopulationTrainer:
             self._warm_up(plans)
         trains = [config.train for config in self._padded_configs()]
         self._optimizer = StackedAdamW(self.stack, stacked_rates(self.stack, trains), trains)
+        self._step, self._steps = Recorded(self._one_step), 0
         steps = sum(-(-(last - first) // train.chunk) for _, _, first, last in chunk_bounds(self._cuts, train.chunk))
         for epoch in range(train.epochs):
             if all(member.is_over for member in self.members):
@@ -158,58 +160,70 @@ class PopulationTrainer:
 
     def _train_chunk(self, chunks: list[GroupChunk], total_steps: int) -> None:
         """Every minibatch of the chunk's queries, then its last states into the store."""
-        update, moves = _joined([chunk.plan.update for chunk in chunks])
+        update, nodes = chunks[0].plan.update, self.stream.num_nodes
+        whole = whole_table(update, nodes, self._capacity(update.num_events))
+        rows = [torch.from_numpy(words).to(self.device) for words in (plan_words(whole), whole.final_h, whole.final_F)]
         context = self._shared.context(update, self.stream)
         length, queries = self.config.train.chunk, chunks[0].query.shape[1]
-        features = [chunk.features.to(self.device, non_blocking=True) for chunk in chunks]
         if not queries:
-            with torch.no_grad():
-                versions = self.population.update(update, context)
+            self._step(context, *rows)
+        features = [chunk.features.to(self.device) for chunk in chunks]
         for start in range(0, queries, length):
-            versions = self.population.update(update, context)
+            part = slice(start, min(start + length, queries))
             reads = [
-                self._reads(g, chunk, move, features[g], slice(start, min(start + length, queries)))
-                for g, (chunk, move) in enumerate(zip(chunks, moves, strict=True))
+                tensor
+                for chunk, raw in zip(chunks, features, strict=True)
+                for tensor in (*self._reads(chunk, nodes, part), raw)
             ]
-            self._step(versions, reads, total_steps)
-        self.population.commit(update, versions)
+            factors = self._optimizer.next_factors(cosine(self._steps, total_steps))
+            self._steps += 1
+            self._step(context, *rows, factors, *reads)
+        self.population.settle()
 
-    def _reads(self, group: int, chunk: GroupChunk, move: Move, features: Tensor, part: slice) -> Reads:
-        """A minibatch of every member of a group."""
+    def _capacity(self, events: int) -> int:
+        """Active entries that so many events can have."""
+        return events * (2 + 2 * self.config.model.num_neighbors)
+
+    def _reads(self, chunk: GroupChunk, nodes: int, part: slice) -> list[Tensor]:
+        """What a minibatch of every member of a group reads, on the device."""
         plan, query, pick = chunk.plan.score, chunk.query[:, part], chunk.pick[:, part]
         index = (plan.src_h[query], plan.src_F[query], plan.cand_h[pick], plan.cand_F[pick])
-        src_h, src_F, cand_h, cand_F = (to_device(move(rows), self.device) for rows in index)
-        bank = plan.facts[:, COLUMN["bank_count"]][pick].reshape(len(pick), -1)
-        flat = to_device(pick.reshape(len(pick), -1), self.device)
-        return Reads(
-            src_h,
-            src_F,
-            cand_h,
-            cand_F,
-            self._standardized(group, features[flat]),
-            torch.from_numpy(bank).to(self.device, self.stack.flat.dtype),
-        )
+        own = chunk.plan.update.nodes
+        rows = [to_device(in_whole_table(codes, own, nodes), self.device) for codes in index]
+        bank = torch.from_numpy(plan.facts[:, COLUMN["bank_count"]][pick]).flatten(1)
+        return [*rows, bank.to(self.device, self.stack.flat.dtype), to_device(pick, self.device).flatten(1)]
 
     def _standardized(self, group: int, raw: Tensor) -> Tensor:
         at, buffers = self.stack.groups[group], self.stack.buffers
         return raw.sub(buffers["feature_shift"][at, None]).div_(buffers["feature_scale"][at, None])
 
-    def _step(self, versions: Versions, reads: list[Reads], total_steps: int) -> None:
-        """Losses of every group, their gradients through the recurrence, one step of every member."""
-        train, events = self.config.train, versions.energy.shape[1]
-        self.stack.grad.zero_()
+    def _one_step(self, context: Tensor, words: Tensor, last_h: Tensor, last_F: Tensor, *rest: Tensor) -> None:
+        """The recurrence of a chunk; then losses of every group, their gradients, one step of every member."""
+        events = len(context)
+        with torch.set_grad_enabled(bool(rest)):
+            versions = self.population.update_all(words, context, self._capacity(events))
+        if rest:
+            self.stack.grad.zero_()
+            self._backward(versions, rest[1:])
+            self._optimizer.step(rest[0])
+        self.population.propose(versions, last_h, last_F)
+
+    def _backward(self, versions: Versions, tensors: tuple[Tensor, ...]) -> None:
+        """Gradients of all losses of one minibatch, kept in the stack; `tensors` as `_reads` and raw features."""
+        temperature, events = self.config.train.loss.geo_temperature, versions.energy.shape[1]
         up_h, up_F = torch.empty_like(versions.h), torch.empty_like(versions.F)
-        for group, (at, own) in enumerate(zip(self.stack.groups, reads, strict=True)):
+        each = len(tensors) // len(self.stack.groups)
+        for group, at in enumerate(self.stack.groups):
+            src_h, src_F, cand_h, cand_F, bank, pick, raw = tensors[group * each : (group + 1) * each]
             h, F = (log.detach()[at].requires_grad_() for log in (versions.h, versions.F))
-            values = score_losses(self.stack.score(group, h, F, own), train.loss.geo_temperature)
+            reads = Reads(src_h, src_F, cand_h, cand_F, self._standardized(group, raw[pick]), bank)
+            values = score_losses(self.stack.score(group, h, F, reads), temperature)
             loss = (values * self._weights[at, : len(SCORED)]).sum()
             up_h[at], up_F[at] = self.stack.head_gradients(loss, group, h, F)
             self._sound[at] &= values.isfinite().all(1)
-        if events:
-            smooth, energy = ((self._weights[:, LOSSES.index(name), None] / events) for name in ("smooth", "energy"))
-            means = energy.expand_as(versions.energy), smooth.expand_as(versions.smooth)
-            self.stack.updater_gradients(versions, Versions(up_h, up_F, *means))
-        self._optimizer.step(cosine(self._optimizer.steps, total_steps))
+        smooth, energy = ((self._weights[:, LOSSES.index(name), None] / events) for name in ("smooth", "energy"))
+        means = energy.expand_as(versions.energy), smooth.expand_as(versions.smooth)
+        self.stack.updater_gradients(versions, Versions(up_h, up_F, *means))
 
     # Warming up
 
@@ -229,41 +243,45 @@ class PopulationTrainer:
     def _warm_up(self, plans: list[tuple[ScorePlan, np.random.Generator]]) -> None:
         """See `tsnn.training.warmup`."""
         epochs, queries = self.config.train.warmup, len(plans[0][0])
-        data = [self._raw_features(plan).to(self.device) for plan, _ in plans]
-        bank = [torch.from_numpy(p.facts[:, COLUMN["bank_count"]]).to(self.device, data[0].dtype) for p, _ in plans]
+        groups = [plans[start : start + GROUP] for start in range(0, len(plans), GROUP)]
+        data = [torch.stack([self._raw_features(plan).to(self.device) for plan, _ in group]) for group in groups]
+        counts = [np.stack([plan.facts[:, COLUMN["bank_count"]] for plan, _ in group]) for group in groups]
+        bank = [torch.from_numpy(count).to(data[0]) for count in counts]
         rates = torch.full_like(self.stack.flat, LR)
         for name in self.stack.names:
             if name.startswith("updater."):
                 rates[:, self.stack.place(name)] = 0.0
         trains = [config.train for config in self._padded_configs()]
         optimizer = StackedAdamW(self.stack, rates, trains, clip=False)
+
+        def one_step(factors: Tensor, *picks: Tensor) -> None:
+            self.stack.grad.zero_()
+            for group, pick in enumerate(picks):
+                self._warm_gradients(group, data[group], bank[group], pick)
+            optimizer.step(factors)
+
+        step, width = Recorded(one_step), 1 + NEGATIVES
         for epoch in range(epochs):
-            orders = [rng.permutation(queries) for _, rng in plans]
+            orders = np.stack([rng.permutation(queries) for _, rng in plans])
             for start in range(0, queries, BATCH):
-                self.stack.grad.zero_()
-                for group in range(len(self.stack.groups)):
-                    picked = [(i, orders[i][start : start + BATCH]) for i in self._slots(group)]
-                    self._warm_step(group, picked, data, bank)
-                optimizer.step(1.0 - epoch / epochs)
+                rows = orders[:, start : start + BATCH, None] * width + np.arange(width)
+                picks = [to_device(rows[self._slots(group)], self.device) for group in range(len(self.stack.groups))]
+                step(optimizer.next_factors(1.0 - epoch / epochs), *picks)
         self._keep_the_best()
         self.stack.buffers["head.geometry_weight"].fill_(1.0)
+
+    def _warm_gradients(self, group: int, data: Tensor, bank: Tensor, pick: Tensor) -> None:
+        """Of a group's heads, on data alone; `data` and `bank` hold its members, of which copies read the last."""
+        flat = pick.flatten(1)
+        own = torch.arange(len(flat), device=self.device).clamp_(max=len(data) - 1)[:, None]
+        features, nothing = self._standardized(group, data[own, flat]), torch.zeros_like(pick, dtype=data.dtype)
+        values = score_losses(self.stack.decode(group, (nothing,) * 4, features, bank[own, flat]), 1.0)[:, :2]
+        self.stack.head_gradients((values * self._weights[self.stack.groups[group], :2]).sum(), group)
 
     def _slots(self, group: int) -> list[int]:
         """The member in each place of a group."""
         last = len(self.members) - 1
         return [min(group * GROUP + i, last) for i in range(GROUP)]
-
-    def _warm_step(self, group: int, picked: list[tuple[int, I64]], data: list[Tensor], bank: list[Tensor]) -> None:
-        width, at = 1 + NEGATIVES, self.stack.groups[group]
-        rows = [
-            (i, to_device((queries[:, None] * width + np.arange(width)).ravel(), self.device)) for i, queries in picked
-        ]
-        features = self._standardized(group, torch.stack([data[i][index] for i, index in rows]))
-        counts = torch.stack([bank[i][index] for i, index in rows])
-        nothing = counts.new_zeros(len(picked), len(picked[0][1]), width)
-        scores = self.stack.decode(group, (nothing,) * 4, features, counts)
-        values = score_losses(scores, 1.0)[:, :2]
-        self.stack.head_gradients((values * self._weights[at, :2]).sum(), group)
 
     # Validation
 
@@ -332,30 +350,26 @@ def score_losses(scores: Scores, temperature: float) -> Tensor:
     return torch.stack([ranking, binary, geo, residual.square().mean((1, 2))], dim=1)
 
 
-def _joined(plans: list[UpdatePlan]) -> tuple[UpdatePlan, list[Move]]:
-    """One plan whose initial rows are those of all groups, and where the version rows of each group's plan went.
+def in_whole_table(rows: Rows, own: I64, nodes: int) -> I64:
+    """From version rows of a plan over its `own` nodes to those of one in which every node has a row."""
+    wide = rows.astype(np.int64)
+    return np.where(wide < len(own), own[np.minimum(wide, len(own) - 1)], wide + (nodes - len(own)))
 
-    Groups differ in the candidates they read and so in the nodes that have a row; the recurrence itself is the same.
+
+def whole_table(plan: UpdatePlan, nodes: int, capacity: int) -> UpdatePlan:
+    """The same recurrence with a row for every node and room for `capacity` active entries.
+
+    Groups read different candidates, so their plans have rows for different nodes; and a recording needs arrays of one
+    size. Room that is not used is never read: the events say how far theirs goes.
     """
-    nodes = np.unique(np.concatenate([plan.nodes for plan in plans]))
-    moves = [_move(plan.nodes, nodes) for plan in plans]
-    final_h, final_F = (np.arange(len(nodes), dtype=np.int32) for _ in range(2))
-    for plan, move in zip(plans, moves, strict=True):
-        at = np.searchsorted(nodes, plan.nodes)
-        final_h[at], final_F[at] = move(plan.final_h), move(plan.final_F)
-    pointers: dict[str, Any] = {name: moves[0](getattr(plans[0], name)) for name in _POINTERS}
-    return replace(plans[0], nodes=nodes, final_h=final_h, final_F=final_F, **pointers), moves
-
-
-def _move(own: I64, nodes: I64) -> Move:
-    """From rows of a plan over `own` nodes to rows of one over `nodes`."""
-    table, shift = np.searchsorted(nodes, own), len(nodes) - len(own)
-
-    def move(rows: Rows) -> I64:
-        wide = rows.astype(np.int64)
-        return np.where(wide < len(own), table[np.minimum(wide, len(own) - 1)], wide + shift)
-
-    return move
+    pointers: dict[str, Any] = {name: in_whole_table(getattr(plan, name), plan.nodes, nodes) for name in _POINTERS}
+    room = capacity - len(plan.act_h)
+    padded = {name: np.pad(pointers.get(name, getattr(plan, name)), (0, room)) for name in _ACTIVE}
+    final_h, final_F = (np.arange(nodes) for _ in range(2))
+    final_h[plan.nodes] = in_whole_table(plan.final_h, plan.nodes, nodes)
+    final_F[plan.nodes] = in_whole_table(plan.final_F, plan.nodes, nodes)
+    columns: dict[str, Any] = {**pointers, **padded, "final_h": final_h, "final_F": final_F}
+    return replace(plan, nodes=np.arange(nodes), **columns)
 
 
 def _on_host(config: Config) -> Config:
