@@ -13,6 +13,7 @@ from tsnn.evaluation.metrics import (
     average_precision,
     link_metrics,
     mean_over_batches,
+    quick_average_precision,
     rank_metrics,
     ranks,
     roc_auc,
@@ -41,6 +42,16 @@ def test_mean_over_batches_counts_the_short_last_batch_as_one() -> None:
     pos, neg = np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, 1.0])
     assert mean_over_batches(roc_auc, pos, neg, batch=2) == pytest.approx((1.0 + 0.0) / 2)
     assert roc_auc(pos, neg) == pytest.approx(4 / 9 + 0.5 * 4 / 9)
+
+
+@pytest.mark.parametrize("size", [3, 200, 400, 523])
+def test_quick_average_precision_is_the_mean_over_batches_also_on_ties(size: int) -> None:
+    rng = np.random.default_rng(size)
+    for levels in (2, 10, 10_000):  # scores of few levels tie often
+        pos, neg = rng.integers(0, levels, size) + 0.3 * (levels > 2), rng.integers(0, levels, size)
+        assert quick_average_precision(pos, neg) == pytest.approx(
+            mean_over_batches(average_precision, pos, neg), abs=1e-12
+        )
 
 
 def test_link_metrics_are_per_cent_and_blind_to_drift_only_in_the_mean() -> None:

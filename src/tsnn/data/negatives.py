@@ -213,6 +213,8 @@ def draw_training_negatives(
 
 def _uniform(pool: NegativePool, types: I64, rng: np.random.Generator) -> I64:
     """Uniform over training destinations of these types; over all of them where a type has none."""
+    if len(pool.type_start) == 2:  # one type: the same draws, with less ado
+        return pool.destinations[rng.integers(0, len(pool.destinations), types.shape)]
     low, high = pool.type_start[types], pool.type_start[types + 1]
     empty = low == high
     low, high = np.where(empty, 0, low), np.where(empty, len(pool.destinations), high)

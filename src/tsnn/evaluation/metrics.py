@@ -41,6 +41,31 @@ def mean_over_batches(metric: Metric, pos: ArrayLike, neg: ArrayLike, batch: int
     return float(np.mean([metric(p[i : i + batch], n[i : i + batch]) for i in range(0, len(p), batch)]))
 
 
+def quick_average_precision(pos: ArrayLike, neg: ArrayLike, batch: int = BATCH) -> float:
+    """`mean_over_batches(average_precision, ...)` to rounding, all whole batches at once: for figures by the hundred."""
+    p, n = _scores(pos, "positive"), _scores(neg, "negative")
+    whole = len(p) // batch
+    found = [_average_precisions(p[: whole * batch].reshape(whole, batch), n[: whole * batch].reshape(whole, batch))]
+    if whole * batch < len(p):
+        found.append(_average_precisions(p[None, whole * batch :], n[None, whole * batch :]))
+    return float(np.concatenate(found).mean())
+
+
+def _average_precisions(pos: F64, neg: F64) -> F64:
+    """Of each row, as many positives as negatives. Equal scores enter together, as at one threshold."""
+    scores = np.concatenate([pos, neg], axis=1)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    ordered = np.take_along_axis(scores, order, axis=1)
+    hits = np.cumsum(order < pos.shape[1], axis=1)
+    ends = np.ones(scores.shape, np.bool_)  # the last of each run of equal scores
+    ends[:, :-1] = ordered[:, :-1] != ordered[:, 1:]
+    before = np.zeros_like(hits)
+    before[:, 1:] = np.maximum.accumulate(np.where(ends, hits, 0), axis=1)[:, :-1]
+    precision = hits / np.arange(1, scores.shape[1] + 1)
+    steps: F64 = np.where(ends, (hits - before) * precision, 0.0)
+    return steps.sum(axis=1) / pos.shape[1]
+
+
 def link_metrics(pos: ArrayLike, neg: ArrayLike, batch: int = BATCH) -> dict[str, float]:
     """AP and AUC in per cent, as the mean over batches and pooled."""
     p, n = _scores(pos, "positive"), _scores(neg, "negative")

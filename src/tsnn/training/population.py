@@ -1,17 +1,16 @@
 """Training a population: runs of one shape at once on one device, each bit for bit what it is alone.
 
-Members share the stream, so they share the recurrence's plan, and one pass of the counters finds the facts of the
-negatives of a whole group. Everything else a member has for itself: weights, states, negatives, rates, the weights of
-its losses, its best epoch. The steps are those of `tsnn.training.trainer`, written for all members at once.
+Members share the stream, so they share the recurrence's plan. Everything else a member has for itself: weights, states,
+negatives, rates, the weights of its losses, its best epoch. The steps are those of `tsnn.training.trainer`, written for
+all members at once; the host's part of them is in `tsnn.training.population_plans`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,32 +28,20 @@ from tsnn.errors import ConfigError
 from tsnn.evaluation.dgb import DgbQuestions
 from tsnn.evaluation.scorer import plan_blocks
 from tsnn.memory.versions import Versions
-from tsnn.model.features import feature_matrix
 from tsnn.model.losses import LOSSES
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.ahead import ahead
-from tsnn.plan.chunk import ChunkPlan, ScorePlan, UpdatePlan
-from tsnn.plan.facts import COLUMN
-from tsnn.plan.planner import Planner, PlanSpec
-from tsnn.training.draw import chunk_bounds, draw_rows, training_queries
+from tsnn.plan.chunk import ScorePlan
+from tsnn.plan.planner import PlanSpec
+from tsnn.training.draw import chunk_bounds
 from tsnn.training.optim import StackedAdamW, cosine, stacked_rates
+from tsnn.training.population_plans import UNIT, UnitChunk, join_units, raw_facts, unit_chunks, whole_table
 from tsnn.training.trainer import Trained, build_model
 from tsnn.training.warmup import BATCH, LR, NEGATIVES, training_plan
-from tsnn.types import F64, I64, Visibility
+from tsnn.types import F64, Visibility
 
-Rows = NDArray[np.integer[Any]]
-_POINTERS = ("src_h", "dst_h", "src_F", "dst_F", "act_h", "act_F")
-_ACTIVE = ("act_h", "act_F", "mult_src", "mult_dst")
 SCORED = ("ce", "binary", "geo", "bias")  # losses of the scores; the others are means over the chunk's events
-
-
-class GroupChunk(NamedTuple):
-    """A chunk as planned for one group: the plan of all its queries together, and each member's own order of them."""
-
-    plan: ChunkPlan
-    features: Tensor  # of every candidate, raw
-    query: I64  # (G, q) position of a member's queries in the plan
-    pick: I64  # (G, q, width) of their candidates
+WarmPlan = tuple[NDArray[np.floating[Any]], np.random.Generator]  # raw facts, and what draws the order of the events
 
 
 @dataclass
@@ -66,7 +53,7 @@ class Member:
     best_epoch: int = -1
     epochs: int = 0
     failed: bool = False  # its loss became no number
-    history: tuple[float, ...] = ()
+    history: tuple[float, ...] = ()  # validation AP, first that of the warm head
 
     @property
     def is_over(self) -> bool:
@@ -85,26 +72,28 @@ class PopulationTrainer:
         self.members = [Member(config) for config in configs]
         self.models = [build_model(_on_host(config), split) for config in configs]
         self._shared = build_model(_on_host(configs[0]), split).to(device)  # for what is the same for all
-        self.spec = PlanSpec.of(self.config, self._shared.shape.mean_gap)
-        self.visibility = Visibility.parse(self.config.train.visibility)
-        self._cuts = self.visibility.cuts(self.stream.t, split.segment_starts)[: split.train_end]
+        self._gap = self._shared.shape.mean_gap
+        self.spec = PlanSpec.of(self.config, self._gap)
+        visibility = Visibility.parse(self.config.train.visibility)
+        self._cuts = visibility.cuts(self.stream.t, split.segment_starts)[: split.train_end]
         self._pool = NegativePool.build(self.stream, split.train_end)
-        self._validation = DgbQuestions(split, self.visibility, sets=("val",))
+        self._validation = DgbQuestions(split, visibility, sets=("val",))
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def run(self) -> list[Trained]:
         """Train to the end; models of failed members have the weights of their best epoch before."""
         train = self.config.train
-        if train.warmup and self.config.model.residual:
-            plans = self._warm_plans()
+        plans = self._warm_plans() if train.warmup and self.config.model.residual else None
         self.stack = Stack(self.models, self.device)
         self.population = Population(self.stack, [m.config.train.seed for m in self.members], self.stream.ids.keys)
-        self._sound = torch.ones(len(self.stack), dtype=torch.bool, device=self.device)
-        weights = [[getattr(c.train.loss, name) for name in LOSSES] for c in self._padded_configs()]
+        filled = [member.config.train for member in self.members]
+        filled += [filled[-1]] * (len(self.stack) - len(filled))
+        weights = [[getattr(own.loss, name) for name in LOSSES] for own in filled]
         self._weights = torch.tensor(weights, device=self.device, dtype=self.stack.flat.dtype)
-        if train.warmup and self.config.model.residual:
-            self._warm_up(plans)
-        trains = [config.train for config in self._padded_configs()]
-        self._optimizer = StackedAdamW(self.stack, stacked_rates(self.stack, trains), trains)
+        self._sound = torch.ones(len(self.stack), dtype=torch.bool, device=self.device)
+        if plans is not None:
+            self._warm_up(plans, StackedAdamW(self.stack, self._warm_rates(), filled, clip=False))
+        self._optimizer = StackedAdamW(self.stack, stacked_rates(self.stack, filled), filled)
         self._step, self._steps = Recorded(self._one_step), 0
         steps = sum(-(-(last - first) // train.chunk) for _, _, first, last in chunk_bounds(self._cuts, train.chunk))
         for epoch in range(train.epochs):
@@ -116,65 +105,50 @@ class PopulationTrainer:
 
     def evaluate(self, questions: DgbQuestions) -> F64:
         """Scores of every candidate by every member, (members, candidates), from the members' best weights."""
-        self.stack = Stack(self.models, self.device)
-        self.population.stack = self.stack
+        self.stack = self.population.stack = Stack(self.models, self.device)
         return self._scores(questions.queries)
 
-    def _padded_configs(self) -> list[Config]:
-        configs = [member.config for member in self.members]
-        return configs + [configs[-1]] * (-len(configs) % GROUP)
+    def _trained(self, i: int) -> Trained:
+        member = self.members[i]
+        return Trained(self.models[i].eval(), member.best_metric, member.best_epoch, member.epochs)
+
+    def _send(self, array: NDArray[Any]) -> Tensor:
+        """To the device, past the work that is under way there: a plain copy would wait for it."""
+        tensor = torch.from_numpy(array)
+        if self._copies is None:
+            return tensor
+        with torch.cuda.stream(self._copies):
+            sent = tensor.to(self.device)
+        now = torch.cuda.current_stream()
+        now.wait_stream(self._copies)
+        sent.record_stream(now)
+        return sent
 
     # Training
 
     def _train_epoch(self, epoch: int, total_steps: int) -> None:
         self.population.reset_state()
-        starts = range(0, len(self.members), GROUP)
-        groups = [[m.config for m in self.members[start : start + GROUP]] for start in starts]
-        planners = [ahead(self._plans(configs, epoch)) for configs in groups]
-        for chunks in zip(*planners, strict=True):
+        configs = [member.config for member in self.members]
+        units = [configs[start : start + UNIT] for start in range(0, len(configs), UNIT)]
+        plans = [
+            ahead(unit_chunks(unit, self.split, self._cuts, self._pool, self.spec, self._gap, epoch)) for unit in units
+        ]
+        for chunks in zip(*plans, strict=True):
             self._train_chunk(list(chunks), total_steps)
 
-    def _plans(self, configs: list[Config], epoch: int) -> Iterator[GroupChunk]:
-        """The chunks of an epoch for one group; copies that fill it up read what its last member reads."""
-        planner, stream = Planner(self.stream, self.spec), self.stream
-        slots = np.minimum(np.arange(GROUP), len(configs) - 1)
-        count = self.config.train.negatives
-        for start, stop, first, last in chunk_bounds(self._cuts, self.config.train.chunk):
-            drawn = [draw_rows(stream, self._cuts, self._pool, c.train, epoch, start, first, last) for c in configs]
-            negatives = np.empty((last - first, len(configs), count), np.int64)
-            for own, (rows, nodes) in enumerate(drawn):
-                negatives[rows - first, own] = nodes
-            wide = negatives.reshape(last - first, len(configs) * count)
-            plan = planner.plan(stop, training_queries(stream, self._cuts, np.arange(first, last), wide))
-            query = np.stack([rows - first for rows, _ in drawn])[slots] if last > first else np.zeros((GROUP, 0), int)
-            columns = np.concatenate([np.zeros((GROUP, 1), int), 1 + slots[:, None] * count + np.arange(count)], axis=1)
-            pick = query[:, :, None] * (1 + wide.shape[1]) + columns[:, None, :]
-            yield GroupChunk(plan, self._raw_features(plan.score), query, pick)
-
-    def _raw_features(self, plan: ScorePlan) -> Tensor:
-        config = self.config
-        matrix = feature_matrix(
-            plan.facts, config.features, gaps=config.model.gaps, mean_gap=self._shared.shape.mean_gap
-        )
-        return torch.from_numpy(matrix.astype(np.float32 if self._shared.dtype == torch.float32 else np.float64))
-
-    def _train_chunk(self, chunks: list[GroupChunk], total_steps: int) -> None:
+    def _train_chunk(self, chunks: list[UnitChunk], total_steps: int) -> None:
         """Every minibatch of the chunk's queries, then its last states into the store."""
-        update, nodes = chunks[0].plan.update, self.stream.num_nodes
-        whole = whole_table(update, nodes, self._capacity(update.num_events))
-        rows = [torch.from_numpy(words).to(self.device) for words in (plan_words(whole), whole.final_h, whole.final_F)]
+        update, queries, length = chunks[0].update, chunks[0].reads.shape[1], self.config.train.chunk
+        whole = whole_table(update, self.stream.num_nodes, self._capacity(update.num_events))
+        rows = [self._send(words) for words in (plan_words(whole), whole.final_h, whole.final_F)]
         context = self._shared.context(update, self.stream)
-        length, queries = self.config.train.chunk, chunks[0].query.shape[1]
         if not queries:
             self._step(context, *rows)
-        features = [chunk.features.to(self.device) for chunk in chunks]
+        units = GROUP // UNIT
+        groups = [chunks[start : start + units] for start in range(0, len(chunks), units)]
         for start in range(0, queries, length):
             part = slice(start, min(start + length, queries))
-            reads = [
-                tensor
-                for chunk, raw in zip(chunks, features, strict=True)
-                for tensor in (*self._reads(chunk, nodes, part), raw)
-            ]
+            reads = [self._send(array) for group in groups for array in join_units(group, part, GROUP)]
             factors = self._optimizer.next_factors(cosine(self._steps, total_steps))
             self._steps += 1
             self._step(context, *rows, factors, *reads)
@@ -184,40 +158,25 @@ class PopulationTrainer:
         """Active entries that so many events can have."""
         return events * (2 + 2 * self.config.model.num_neighbors)
 
-    def _reads(self, chunk: GroupChunk, nodes: int, part: slice) -> list[Tensor]:
-        """What a minibatch of every member of a group reads, on the device."""
-        plan, query, pick = chunk.plan.score, chunk.query[:, part], chunk.pick[:, part]
-        index = (plan.src_h[query], plan.src_F[query], plan.cand_h[pick], plan.cand_F[pick])
-        own = chunk.plan.update.nodes
-        rows = [to_device(in_whole_table(codes, own, nodes), self.device) for codes in index]
-        bank = torch.from_numpy(plan.facts[:, COLUMN["bank_count"]][pick]).flatten(1)
-        return [*rows, bank.to(self.device, self.stack.flat.dtype), to_device(pick, self.device).flatten(1)]
-
-    def _standardized(self, group: int, raw: Tensor) -> Tensor:
-        at, buffers = self.stack.groups[group], self.stack.buffers
-        return raw.sub(buffers["feature_shift"][at, None]).div_(buffers["feature_scale"][at, None])
-
     def _one_step(self, context: Tensor, words: Tensor, last_h: Tensor, last_F: Tensor, *rest: Tensor) -> None:
-        """The recurrence of a chunk; then losses of every group, their gradients, one step of every member."""
-        events = len(context)
+        """The recurrence of a chunk; and where there are queries, their gradients and one step of every member."""
         with torch.set_grad_enabled(bool(rest)):
-            versions = self.population.update_all(words, context, self._capacity(events))
+            versions = self.population.update_all(words, context, self._capacity(len(context)))
         if rest:
+            factors, *reads = rest
             self.stack.grad.zero_()
-            self._backward(versions, rest[1:])
-            self._optimizer.step(rest[0])
+            self._backward(versions, reads)
+            self._optimizer.step(factors)
         self.population.propose(versions, last_h, last_F)
 
-    def _backward(self, versions: Versions, tensors: tuple[Tensor, ...]) -> None:
-        """Gradients of all losses of one minibatch, kept in the stack; `tensors` as `_reads` and raw features."""
+    def _backward(self, versions: Versions, reads: list[Tensor]) -> None:
+        """Gradients of all losses of one minibatch, kept in the stack; `reads` has two tensors a group."""
         temperature, events = self.config.train.loss.geo_temperature, versions.energy.shape[1]
         up_h, up_F = torch.empty_like(versions.h), torch.empty_like(versions.F)
-        each = len(tensors) // len(self.stack.groups)
         for group, at in enumerate(self.stack.groups):
-            src_h, src_F, cand_h, cand_F, bank, pick, raw = tensors[group * each : (group + 1) * each]
             h, F = (log.detach()[at].requires_grad_() for log in (versions.h, versions.F))
-            reads = Reads(src_h, src_F, cand_h, cand_F, self._standardized(group, raw[pick]), bank)
-            values = score_losses(self.stack.score(group, h, F, reads), temperature)
+            scores = self.stack.score(group, h, F, self._reads(group, *reads[2 * group : 2 * group + 2]))
+            values = score_losses(scores, temperature)
             loss = (values * self._weights[at, : len(SCORED)]).sum()
             up_h[at], up_F[at] = self.stack.head_gradients(loss, group, h, F)
             self._sound[at] &= values.isfinite().all(1)
@@ -225,57 +184,72 @@ class PopulationTrainer:
         means = energy.expand_as(versions.energy), smooth.expand_as(versions.smooth)
         self.stack.updater_gradients(versions, Versions(up_h, up_F, *means))
 
+    def _reads(self, group: int, index: Tensor, raw: Tensor) -> Reads:
+        """A group's minibatch as the score takes it; see `UnitChunk`."""
+        width = 1 + self.config.train.negatives
+        src_h, src_F, cand_h, cand_F, pick = torch.split(index.long(), [1, 1, width, width, width], dim=2)
+        data, bank = self._data(group, raw[pick.flatten(1)])
+        return Reads(src_h.squeeze(2), src_F.squeeze(2), cand_h, cand_F, data, bank)
+
+    def _data(self, group: int, facts: Tensor) -> tuple[Tensor, Tensor]:
+        """Raw facts (G, candidates, features + 1) as standardized features and the EdgeBank's count."""
+        at, buffers = self.stack.groups[group], self.stack.buffers
+        data = facts[..., :-1].sub(buffers["feature_shift"][at, None]).div_(buffers["feature_scale"][at, None])
+        return data, facts[..., -1]
+
     # Warming up
 
-    def _warm_plans(self) -> list[tuple[ScorePlan, np.random.Generator]]:
+    def _warm_plans(self) -> list[WarmPlan]:
         """Each member's events for the warm-up; also fits the standardization of its features."""
 
-        def make(model: TSNN) -> tuple[ScorePlan, np.random.Generator]:
+        def make(model: TSNN) -> WarmPlan:
             rng = np.random.default_rng([model.config.train.seed, len(self._cuts)])
             plan = training_plan(model, self.split, self._cuts, self._pool, rng)
-            model.standardize(self._raw_features(plan).to(model.dtype))
+            raw = raw_facts(plan, self.config, self._gap)
+            model.standardize(torch.from_numpy(raw[:, :-1]))
             model.head.geometry_weight.fill_(0.0)
-            return plan, rng
+            return raw, rng
 
         with ThreadPoolExecutor() as pool:
             return list(pool.map(make, self.models))
 
-    def _warm_up(self, plans: list[tuple[ScorePlan, np.random.Generator]]) -> None:
-        """See `tsnn.training.warmup`."""
-        epochs, queries = self.config.train.warmup, len(plans[0][0])
-        groups = [plans[start : start + GROUP] for start in range(0, len(plans), GROUP)]
-        data = [torch.stack([self._raw_features(plan).to(self.device) for plan, _ in group]) for group in groups]
-        counts = [np.stack([plan.facts[:, COLUMN["bank_count"]] for plan, _ in group]) for group in groups]
-        bank = [torch.from_numpy(count).to(data[0]) for count in counts]
+    def _warm_rates(self) -> Tensor:
+        """The updater rests meanwhile."""
         rates = torch.full_like(self.stack.flat, LR)
         for name in self.stack.names:
             if name.startswith("updater."):
                 rates[:, self.stack.place(name)] = 0.0
-        trains = [config.train for config in self._padded_configs()]
-        optimizer = StackedAdamW(self.stack, rates, trains, clip=False)
+        return rates
+
+    def _warm_up(self, plans: list[WarmPlan], optimizer: StackedAdamW) -> None:
+        """See `tsnn.training.warmup`."""
+        epochs, width = self.config.train.warmup, 1 + NEGATIVES
+        queries = len(plans[0][0]) // width
+        groups = [plans[start : start + GROUP] for start in range(0, len(plans), GROUP)]
+        facts = [torch.stack([self._send(raw) for raw, _ in group]) for group in groups]
 
         def one_step(factors: Tensor, *picks: Tensor) -> None:
             self.stack.grad.zero_()
             for group, pick in enumerate(picks):
-                self._warm_gradients(group, data[group], bank[group], pick)
+                self._warm_gradients(group, facts[group], pick)
             optimizer.step(factors)
 
-        step, width = Recorded(one_step), 1 + NEGATIVES
+        step = Recorded(one_step)
         for epoch in range(epochs):
-            orders = np.stack([rng.permutation(queries) for _, rng in plans])
+            orders = np.stack([rng.permutation(queries) for _, rng in plans]).astype(np.int32)
             for start in range(0, queries, BATCH):
-                rows = orders[:, start : start + BATCH, None] * width + np.arange(width)
-                picks = [to_device(rows[self._slots(group)], self.device) for group in range(len(self.stack.groups))]
+                rows = orders[:, start : start + BATCH, None] * np.int32(width) + np.arange(width, dtype=np.int32)
+                picks = [self._send(rows[self._slots(group)]) for group in range(len(groups))]
                 step(optimizer.next_factors(1.0 - epoch / epochs), *picks)
         self._keep_the_best()
         self.stack.buffers["head.geometry_weight"].fill_(1.0)
 
-    def _warm_gradients(self, group: int, data: Tensor, bank: Tensor, pick: Tensor) -> None:
-        """Of a group's heads, on data alone; `data` and `bank` hold its members, of which copies read the last."""
-        flat = pick.flatten(1)
-        own = torch.arange(len(flat), device=self.device).clamp_(max=len(data) - 1)[:, None]
-        features, nothing = self._standardized(group, data[own, flat]), torch.zeros_like(pick, dtype=data.dtype)
-        values = score_losses(self.stack.decode(group, (nothing,) * 4, features, bank[own, flat]), 1.0)[:, :2]
+    def _warm_gradients(self, group: int, facts: Tensor, pick: Tensor) -> None:
+        """Of a group's heads, on data alone; `facts` has its members, of which copies read the last."""
+        own = torch.arange(len(pick), device=self.device).clamp_(max=len(facts) - 1)[:, None]
+        data, bank = self._data(group, facts[own, pick.flatten(1).long()])
+        nothing = torch.zeros_like(pick, dtype=facts.dtype)
+        values = score_losses(self.stack.decode(group, (nothing,) * 4, data, bank), 1.0)[:, :2]
         self.stack.head_gradients((values * self._weights[self.stack.groups[group], :2]).sum(), group)
 
     def _slots(self, group: int) -> list[int]:
@@ -315,29 +289,19 @@ class PopulationTrainer:
         for step, block in ahead(plan_blocks(self.stream, self.spec, queries)):
             versions = self.population.update(block.update, self._shared.context(block.update, self.stream))
             where = slice(int(queries.ptr[step.first]), int(queries.ptr[step.last]))
-            for group, at in enumerate(self.stack.groups if where.stop > where.start else ()):
-                reads = self._alone(group, block.score)
-                out[at, where] = self.stack.score(group, versions.h[at], versions.F[at], reads).total[..., 0].double()
+            if where.stop > where.start:
+                self._score_block(block.score, versions, out[:, where])
             self.population.commit(block.update, versions)
         return out[: len(self.members)].cpu().numpy()
 
-    def _alone(self, group: int, plan: ScorePlan) -> Reads:
+    def _score_block(self, plan: ScorePlan, versions: Versions, out: Tensor) -> None:
         each = np.repeat(np.arange(len(plan)), np.diff(plan.ptr))
-        index = (plan.src_h[each], plan.src_F[each], plan.cand_h[:, None], plan.cand_F[:, None])
-        src_h, src_F, cand_h, cand_F = (to_device(rows, self.device).expand(GROUP, *rows.shape) for rows in index)
-        bank = torch.from_numpy(plan.facts[:, COLUMN["bank_count"]]).to(self.device, self.stack.flat.dtype)
-        return Reads(
-            src_h,
-            src_F,
-            cand_h,
-            cand_F,
-            self._standardized(group, self._raw_features(plan).to(self.device).expand(GROUP, -1, -1)),
-            bank.expand(GROUP, -1),
-        )
-
-    def _trained(self, i: int) -> Trained:
-        member = self.members[i]
-        return Trained(self.models[i].eval(), member.best_metric, member.best_epoch, member.epochs)
+        codes = (plan.src_h[each], plan.src_F[each], plan.cand_h[:, None], plan.cand_F[:, None])
+        src_h, src_F, cand_h, cand_F = (to_device(rows, self.device).expand(GROUP, *rows.shape) for rows in codes)
+        facts = self._send(raw_facts(plan, self.config, self._gap)).expand(GROUP, -1, -1)
+        for group, at in enumerate(self.stack.groups):
+            reads = Reads(src_h, src_F, cand_h, cand_F, *self._data(group, facts))
+            out[at] = self.stack.score(group, versions.h[at], versions.F[at], reads).total[..., 0].double()
 
 
 def score_losses(scores: Scores, temperature: float) -> Tensor:
@@ -348,28 +312,6 @@ def score_losses(scores: Scores, temperature: float) -> Tensor:
     binary = 0.5 * (softplus(-total[..., 0]) + softplus(total[..., 1:]).mean(2)).mean(1)
     geo = -torch.log_softmax(inner / temperature, dim=2)[..., 0].mean(1)
     return torch.stack([ranking, binary, geo, residual.square().mean((1, 2))], dim=1)
-
-
-def in_whole_table(rows: Rows, own: I64, nodes: int) -> I64:
-    """From version rows of a plan over its `own` nodes to those of one in which every node has a row."""
-    wide = rows.astype(np.int64)
-    return np.where(wide < len(own), own[np.minimum(wide, len(own) - 1)], wide + (nodes - len(own)))
-
-
-def whole_table(plan: UpdatePlan, nodes: int, capacity: int) -> UpdatePlan:
-    """The same recurrence with a row for every node and room for `capacity` active entries.
-
-    Groups read different candidates, so their plans have rows for different nodes; and a recording needs arrays of one
-    size. Room that is not used is never read: the events say how far theirs goes.
-    """
-    pointers: dict[str, Any] = {name: in_whole_table(getattr(plan, name), plan.nodes, nodes) for name in _POINTERS}
-    room = capacity - len(plan.act_h)
-    padded = {name: np.pad(pointers.get(name, getattr(plan, name)), (0, room)) for name in _ACTIVE}
-    final_h, final_F = (np.arange(nodes) for _ in range(2))
-    final_h[plan.nodes] = in_whole_table(plan.final_h, plan.nodes, nodes)
-    final_F[plan.nodes] = in_whole_table(plan.final_F, plan.nodes, nodes)
-    columns: dict[str, Any] = {**pointers, **padded, "final_h": final_h, "final_F": final_F}
-    return replace(plan, nodes=np.arange(nodes), **columns)
 
 
 def _on_host(config: Config) -> Config:
