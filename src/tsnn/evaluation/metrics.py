@@ -42,7 +42,7 @@ def mean_over_batches(metric: Metric, pos: ArrayLike, neg: ArrayLike, batch: int
 
 
 def quick_average_precision(pos: ArrayLike, neg: ArrayLike, batch: int = BATCH) -> float:
-    """`mean_over_batches(average_precision, ...)` to rounding, all whole batches at once: for figures by the hundred."""
+    """`mean_over_batches(average_precision, ...)` to rounding, whole batches all at once: for figures by the hundred."""
     p, n = _scores(pos, "positive"), _scores(neg, "negative")
     whole = len(p) // batch
     found = [_average_precisions(p[: whole * batch].reshape(whole, batch), n[: whole * batch].reshape(whole, batch))]
@@ -62,8 +62,9 @@ def _average_precisions(pos: F64, neg: F64) -> F64:
     before = np.zeros_like(hits)
     before[:, 1:] = np.maximum.accumulate(np.where(ends, hits, 0), axis=1)[:, :-1]
     precision = hits / np.arange(1, scores.shape[1] + 1)
-    steps: F64 = np.where(ends, (hits - before) * precision, 0.0)
-    return steps.sum(axis=1) / pos.shape[1]
+    steps = np.where(ends, (hits - before) * precision, 0.0)
+    found: F64 = steps.sum(axis=1) / pos.shape[1]
+    return found
 
 
 def link_metrics(pos: ArrayLike, neg: ArrayLike, batch: int = BATCH) -> dict[str, float]:
