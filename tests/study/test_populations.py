@@ -46,7 +46,6 @@ def tiny_uci(tmp_path, monkeypatch):
     monkeypatch.setattr(cuda.Shape, "threads", property(lambda shape: 128))  # the emulator runs them one by one
     for part in (cuda, stacks, population):
         monkeypatch.setattr(part, "GROUP", 2)
-    monkeypatch.setattr(population, "UNIT", 1)
     for part in (module, search):
         monkeypatch.setattr(part, "gpu", lambda: torch.device("cpu"))
     for cached in (study_split, search._tuning_split):

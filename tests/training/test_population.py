@@ -36,7 +36,6 @@ def _on_the_host(monkeypatch):
     monkeypatch.setattr(cuda.Shape, "threads", property(lambda shape: 128))  # the emulator runs them one by one
     for module in (cuda, stacks, population):
         monkeypatch.setattr(module, "GROUP", 2)
-    monkeypatch.setattr(population, "UNIT", 1)
 
 
 def split() -> Split:

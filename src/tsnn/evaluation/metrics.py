@@ -42,7 +42,7 @@ def mean_over_batches(metric: Metric, pos: ArrayLike, neg: ArrayLike, batch: int
 
 
 def quick_average_precision(pos: ArrayLike, neg: ArrayLike, batch: int = BATCH) -> float:
-    """`mean_over_batches(average_precision, ...)` to rounding, whole batches all at once: for figures by the hundred."""
+    """`mean_over_batches(average_precision, ...)` to rounding, whole batches at once: for figures by the hundred."""
     p, n = _scores(pos, "positive"), _scores(neg, "negative")
     whole = len(p) // batch
     found = [_average_precisions(p[: whole * batch].reshape(whole, batch), n[: whole * batch].reshape(whole, batch))]

@@ -35,7 +35,7 @@ from tsnn.plan.chunk import ScorePlan
 from tsnn.plan.planner import PlanSpec
 from tsnn.training.draw import chunk_bounds
 from tsnn.training.optim import StackedAdamW, cosine, stacked_rates
-from tsnn.training.population_plans import UNIT, UnitChunk, join_units, raw_facts, unit_chunks, whole_table
+from tsnn.training.population_plans import GroupChunk, group_chunks, raw_facts, whole_table
 from tsnn.training.trainer import Trained, build_model
 from tsnn.training.warmup import BATCH, LR, NEGATIVES, training_plan
 from tsnn.types import F64, Visibility
@@ -82,6 +82,16 @@ class PopulationTrainer:
 
     def run(self) -> list[Trained]:
         """Train to the end; models of failed members have the weights of their best epoch before."""
+        self.start()
+        for epoch in range(self.config.train.epochs):
+            if all(member.is_over for member in self.members):
+                break
+            self.train_epoch(epoch)
+            self._close_epoch()
+        return [self._trained(i) for i in range(len(self.members))]
+
+    def start(self) -> None:
+        """All that comes before the first epoch."""
         train = self.config.train
         plans = self._warm_plans() if train.warmup and self.config.model.residual else None
         self.stack = Stack(self.models, self.device)
@@ -95,13 +105,8 @@ class PopulationTrainer:
             self._warm_up(plans, StackedAdamW(self.stack, self._warm_rates(), filled, clip=False))
         self._optimizer = StackedAdamW(self.stack, stacked_rates(self.stack, filled), filled)
         self._step, self._steps = Recorded(self._one_step), 0
-        steps = sum(-(-(last - first) // train.chunk) for _, _, first, last in chunk_bounds(self._cuts, train.chunk))
-        for epoch in range(train.epochs):
-            if all(member.is_over for member in self.members):
-                break
-            self._train_epoch(epoch, train.epochs * steps)
-            self._close_epoch()
-        return [self._trained(i) for i in range(len(self.members))]
+        chunks = chunk_bounds(self._cuts, train.chunk)
+        self._total_steps = train.epochs * sum(-(-(last - first) // train.chunk) for _, _, first, last in chunks)
 
     def evaluate(self, questions: DgbQuestions) -> F64:
         """Scores of every candidate by every member, (members, candidates), from the members' best weights."""
@@ -126,17 +131,19 @@ class PopulationTrainer:
 
     # Training
 
-    def _train_epoch(self, epoch: int, total_steps: int) -> None:
+    def train_epoch(self, epoch: int) -> None:
+        """One pass over the training rows."""
         self.population.reset_state()
         configs = [member.config for member in self.members]
-        units = [configs[start : start + UNIT] for start in range(0, len(configs), UNIT)]
+        shared = (self.split, self._cuts, self._pool, self.spec, self._gap, epoch)
         plans = [
-            ahead(unit_chunks(unit, self.split, self._cuts, self._pool, self.spec, self._gap, epoch)) for unit in units
+            ahead(group_chunks(configs[start : start + GROUP], GROUP, *shared))
+            for start in range(0, len(configs), GROUP)
         ]
         for chunks in zip(*plans, strict=True):
-            self._train_chunk(list(chunks), total_steps)
+            self._train_chunk(list(chunks))
 
-    def _train_chunk(self, chunks: list[UnitChunk], total_steps: int) -> None:
+    def _train_chunk(self, chunks: list[GroupChunk]) -> None:
         """Every minibatch of the chunk's queries, then its last states into the store."""
         update, queries, length = chunks[0].update, chunks[0].reads.shape[1], self.config.train.chunk
         whole = whole_table(update, self.stream.num_nodes, self._capacity(update.num_events))
@@ -144,14 +151,12 @@ class PopulationTrainer:
         context = self._shared.context(update, self.stream)
         if not queries:
             self._step(context, *rows)
-        units = GROUP // UNIT
-        groups = [chunks[start : start + units] for start in range(0, len(chunks), units)]
+        raw = [self._send(chunk.raw) for chunk in chunks]
         for start in range(0, queries, length):
-            part = slice(start, min(start + length, queries))
-            reads = [self._send(array) for group in groups for array in join_units(group, part, GROUP)]
-            factors = self._optimizer.next_factors(cosine(self._steps, total_steps))
+            sent = [self._send(chunk.reads[:, start : start + length]) for chunk in chunks]
+            factors = self._optimizer.next_factors(cosine(self._steps, self._total_steps))
             self._steps += 1
-            self._step(context, *rows, factors, *reads)
+            self._step(context, *rows, factors, *(part for both in zip(sent, raw, strict=True) for part in both))
         self.population.settle()
 
     def _capacity(self, events: int) -> int:
@@ -185,7 +190,7 @@ class PopulationTrainer:
         self.stack.updater_gradients(versions, Versions(up_h, up_F, *means))
 
     def _reads(self, group: int, index: Tensor, raw: Tensor) -> Reads:
-        """A group's minibatch as the score takes it; see `UnitChunk`."""
+        """A group's minibatch as the score takes it; see `GroupChunk`."""
         width = 1 + self.config.train.negatives
         src_h, src_F, cand_h, cand_F, pick = torch.split(index.long(), [1, 1, width, width, width], dim=2)
         data, bank = self._data(group, raw[pick.flatten(1)])

@@ -1,8 +1,7 @@
-"""The host's part of a population's training: what each member reads in each chunk, planned by several threads.
+"""The host's part of a population's training: what each member of a group reads in each chunk.
 
-A few members make a unit: one pass of the counters over the rows finds the facts of all their negatives, the positives'
-once for all of them. Units run side by side, since compiled passes release the interpreter. Version rows are given for
-a log in which every node has a row, so that units, whose candidates differ, agree on them.
+One pass of the counters over the rows finds the facts of all the group's negatives, those of the positives once for all.
+Version rows are given for a log in which every node has a row, so that groups, whose candidates differ, agree on them.
 """
 
 from __future__ import annotations
@@ -24,17 +23,16 @@ from tsnn.plan.planner import Planner, PlanSpec
 from tsnn.training.draw import chunk_bounds, draw_rows, training_queries
 from tsnn.types import I32, I64
 
-UNIT = 8  # members planned together
 Rows = NDArray[np.integer[Any]]
 _POINTERS = ("src_h", "dst_h", "src_F", "dst_F", "act_h", "act_F")
 _ACTIVE = ("act_h", "act_F", "mult_src", "mult_dst")
 
 
-class UnitChunk(NamedTuple):
-    """A chunk as a unit sees it."""
+class GroupChunk(NamedTuple):
+    """A chunk as a group sees it."""
 
-    update: UpdatePlan  # the same for all units but for its rows
-    reads: I32  # (members, queries, 2 + 3 * width): src_h, src_F; of each candidate cand_h, cand_F, its row in `raw`
+    update: UpdatePlan  # the same for all groups but for its rows
+    reads: I32  # (GROUP, queries, 2 + 3 * width): src_h, src_F; of each candidate cand_h, cand_F, its row in `raw`
     raw: NDArray[np.floating[Any]]  # (rows, features + 1): raw features, and the EdgeBank's count
 
 
@@ -46,10 +44,17 @@ def raw_facts(plan: ScorePlan, config: Config, gap: float) -> NDArray[np.floatin
     return out
 
 
-def unit_chunks(
-    configs: list[Config], split: Split, cuts: I64, pool: NegativePool, spec: PlanSpec, gap: float, epoch: int
-) -> Iterator[UnitChunk]:
-    """The chunks of an epoch for the members of a unit."""
+def group_chunks(
+    configs: list[Config],
+    size: int,
+    split: Split,
+    cuts: I64,
+    pool: NegativePool,
+    spec: PlanSpec,
+    gap: float,
+    epoch: int,
+) -> Iterator[GroupChunk]:
+    """The chunks of an epoch for a group of `size`; copies that fill it up read what its last member reads."""
     stream, train = split.stream, configs[0].train
     planner, width = Planner(stream, spec), 1 + train.negatives
     columns = [np.r_[0, 1 + own * train.negatives + np.arange(train.negatives)] for own in range(len(configs))]
@@ -61,25 +66,18 @@ def unit_chunks(
         wide = negatives.reshape(last - first, len(configs) * train.negatives)
         plan = planner.plan(stop, training_queries(stream, cuts, np.arange(first, last), wide))
         score, own_nodes = plan.score, plan.update.nodes
-        at = [in_whole_table(codes, own_nodes, stream.num_nodes) for codes in (score.src_h, score.src_F)]
-        of = [in_whole_table(codes, own_nodes, stream.num_nodes) for codes in (score.cand_h, score.cand_F)]
-        index = np.empty((len(configs), last - first, 2 + 3 * width), np.int32)
+        src_h, src_F, cand_h, cand_F = (
+            in_whole_table(codes, own_nodes, stream.num_nodes)
+            for codes in (score.src_h, score.src_F, score.cand_h, score.cand_F)
+        )
+        reads = np.empty((size, last - first, 2 + 3 * width), np.int32)
         for own, (rows, _) in enumerate(drawn):
-            pick = (rows - first)[:, None] * (1 + wide.shape[1]) + columns[own]
-            index[own, :, 0], index[own, :, 1] = at[0][rows - first], at[1][rows - first]
-            index[own, :, 2:] = np.concatenate([of[0][pick], of[1][pick], pick], axis=1)
-        yield UnitChunk(plan.update, index, raw_facts(score, configs[0], gap))
-
-
-def join_units(chunks: list[UnitChunk], part: slice, size: int) -> tuple[I32, NDArray[np.floating[Any]]]:
-    """A minibatch of a group: the index of `size` members, copies of the last filling it up, and their raw facts."""
-    width = (chunks[0].reads.shape[2] - 2) // 3
-    starts = np.cumsum([0, *(len(chunk.raw) for chunk in chunks)])
-    index = np.concatenate([chunk.reads[:, part] for chunk in chunks])
-    members = np.repeat(np.arange(len(chunks)), [len(chunk.reads) for chunk in chunks])
-    index[:, :, -width:] += starts[members][:, None, None].astype(np.int32)
-    slots = np.minimum(np.arange(size), len(index) - 1)
-    return index[slots], np.concatenate([chunk.raw for chunk in chunks])
+            query = rows - first
+            pick = query[:, None] * (1 + wide.shape[1]) + columns[own]
+            reads[own, :, 0], reads[own, :, 1] = src_h[query], src_F[query]
+            reads[own, :, 2:] = np.concatenate([cand_h[pick], cand_F[pick], pick], axis=1)
+        reads[len(configs) :] = reads[len(configs) - 1]
+        yield GroupChunk(plan.update, reads, raw_facts(score, configs[0], gap))
 
 
 def in_whole_table(rows: Rows, own: I64, nodes: int) -> I64:
