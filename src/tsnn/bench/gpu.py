@@ -1,4 +1,4 @@
-"""The cuda engine: one stream trained with everything included, and the recurrence of a population of streams."""
+"""The cuda engine: one stream and populations of them, trained with everything included, and their recurrence alone."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from tsnn.bench.engine import START, train_rate
 from tsnn.bench.machine import machine_card
 from tsnn.config import Config
 from tsnn.data.catalog import default_split, load
+from tsnn.data.split import Split
 from tsnn.engine.cuda import DevicePlan, Shape, clock_rate, cuda_update, has_cupy
 from tsnn.engine.fused import Parameters
 from tsnn.errors import ConfigError
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.sheaf.diffusion import capped_step
+from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
 
 POPULATIONS = (1, 128)
@@ -30,8 +32,7 @@ def bench_gpu(data: str, config: Config, populations: tuple[int, ...] = POPULATI
     if not has_cupy():
         raise ConfigError("tsnn bench gpu needs a GPU and CuPy; install tsnn[cuda] on a machine that has one.")
     torch.set_num_threads(1)  # small products on the host, as in training
-    on_gpu = {**config.train.model_dump(), "device": "cuda", "engine": "cuda"}
-    config = Config.model_validate({**config.model_dump(), "train": on_gpu})
+    config = _changed(config, {"train.device": "cuda", "train.engine": "cuda"})
     split = default_split(load(data))
 
     def trainer() -> Trainer:
@@ -44,8 +45,35 @@ def bench_gpu(data: str, config: Config, populations: tuple[int, ...] = POPULATI
         "machine": machine_card(),
         "config": config.model_dump(),
         "one_stream": {"train_events_per_s": max(rates), "floor_us_per_event": _floor(config)},
-        "populations": [_population(trainer(), plan, streams) for streams in populations],
+        "populations": [
+            _population(trainer(), plan, streams) | _population_training(config, split, streams)
+            for streams in populations
+        ],
     }
+
+
+def _population_training(config: Config, split: Split, streams: int) -> dict[str, float]:
+    """Training events/s of all members together, validation apart; the first epoch compiles and records."""
+    settings = {"train.warmup": 0, "train.epochs": REPEATS}
+    configs = [_changed(config, settings | {"train.seed": seed}) for seed in range(streams)]
+    trainer = PopulationTrainer(configs, split, torch.device("cuda"))
+    trainer.start()
+    seconds = []
+    for epoch in range(REPEATS):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        trainer.train_epoch(epoch)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    return {"train_events_per_s": streams * split.train_end / min(seconds)}
+
+
+def _changed(config: Config, settings: dict[str, Any]) -> Config:
+    tree = config.model_dump()
+    for dotted, value in settings.items():
+        section, name = dotted.split(".")
+        tree[section][name] = value
+    return Config.model_validate(tree)
 
 
 def _late_plan(trainer: Trainer) -> UpdatePlan:

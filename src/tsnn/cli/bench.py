@@ -105,15 +105,16 @@ def gpu(
     set_: Settings = None,
     json: Json = False,
 ) -> None:
-    """One stream trained on the GPU with everything included, and the recurrence of populations of streams."""
+    """One stream and populations of streams on the GPU: their recurrence alone, and training with everything included."""
     result = bench_gpu(data, _config(set_, PEERS_CHUNK), tuple(streams or POPULATIONS))
     if json:
         print_json(result)
         return
-    table = Table("streams", "forward us", "backward us", "update events/s", "forward and backward events/s")
+    table = Table("streams", "forward us", "backward us", "update events/s", "with backward", "training, all included")
     for row in result["populations"]:
         times = (f"{row[f'{name}_us_per_event_and_stream']:.1f}" for name in ("forward", "backward"))
-        rates = (f"{row[name]:,.0f}" for name in ("update_events_per_s", "recurrence_training_events_per_s"))
+        names = ("update_events_per_s", "recurrence_training_events_per_s", "train_events_per_s")
+        rates = (f"{row[name]:,.0f}" for name in names)
         table.add_row(str(row["streams"]), *times, *rates)
     one = result["one_stream"]
     Console().print(table)

@@ -1,6 +1,6 @@
 """The host's part of a population's training: what each member of a group reads in each chunk.
 
-One pass of the counters over the rows finds the facts of all the group's negatives, those of the positives once for all.
+One pass of the counters over the rows finds the facts of all the group's negatives, and those of the positives once.
 Version rows are given for a log in which every node has a row, so that groups, whose candidates differ, agree on them.
 """
 
