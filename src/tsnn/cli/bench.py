@@ -105,7 +105,7 @@ def gpu(
     set_: Settings = None,
     json: Json = False,
 ) -> None:
-    """One stream and populations of streams on the GPU: their recurrence alone, and training with everything included."""
+    """One stream and populations of streams on the GPU: the recurrence alone, and training with everything included."""
     result = bench_gpu(data, _config(set_, PEERS_CHUNK), tuple(streams or POPULATIONS))
     if json:
         print_json(result)
