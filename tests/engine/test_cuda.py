@@ -68,7 +68,7 @@ def test_a_stream_does_not_depend_on_its_neighbors(rounds):
     config = config_of(**settings, model__diffusion_steps=rounds)
     trainer = Trainer(config, split_by_time(tied_stream()), lambda model: 0.0)
     plan = next(iter(trainer.planner.walk(20, 20))).update
-    shared = DevicePlan(plan, trainer.model.device)
+    shared = DevicePlan.of(plan, trainer.model.device)
     generator = torch.Generator("cuda").manual_seed(0)
 
     def draw(tensor: torch.Tensor) -> torch.Tensor:

@@ -28,8 +28,8 @@ ROWS = 48  # each costs the emulator milliseconds, for every member and in every
 SETTINGS = TINY | {"train.epochs": 2, "train.warmup": 2, "train.chunk": 8, "train.negatives": 2}
 
 
-@pytest.fixture(autouse=True)
-def _on_the_host(monkeypatch):
+@pytest.fixture
+def on_the_host(monkeypatch):
     if shutil.which("g++") is None:
         pytest.skip("no C++ compiler is at hand")
     monkeypatch.setattr(cuda, "launch", emulated.launch)
@@ -62,6 +62,7 @@ def weights(trained) -> dict[str, torch.Tensor]:
     return trained.model.state_dict()
 
 
+@pytest.mark.usefixtures("on_the_host")
 @pytest.mark.parametrize("visibility", ["strict", "batch:20"])
 def test_members_are_what_the_trainer_makes(visibility):
     """In float64 to rounding; `batch:20` fills chunks with more queries than rows, in minibatches."""
@@ -83,6 +84,7 @@ def test_members_are_what_the_trainer_makes(visibility):
             torch.testing.assert_close(weights(made)[name], value, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.usefixtures("on_the_host")
 def test_a_member_is_bit_for_bit_what_it_is_alone():
     data = split()
     together = PopulationTrainer(MEMBERS, data, HOST)
@@ -96,6 +98,7 @@ def test_a_member_is_bit_for_bit_what_it_is_alone():
         assert np.array_equal(single.evaluate(questions)[0], scores)
 
 
+@pytest.mark.usefixtures("on_the_host")
 def test_scores_are_those_of_the_models():
     data, seen = split(), Visibility.parse("strict")
     trainer = PopulationTrainer(MEMBERS[:2], data, HOST)
@@ -105,6 +108,7 @@ def test_scores_are_those_of_the_models():
         assert questions.result("tsnn", scores).metrics["test"]["ap"] == pytest.approx(expected["test"]["ap"], abs=1e-6)
 
 
+@pytest.mark.usefixtures("on_the_host")
 def test_a_member_whose_loss_is_no_number_harms_nobody():
     broken = config(train__seed=4, train__lr=1e6, train__clip=1e9)
     data = split()
@@ -121,3 +125,18 @@ def test_runs_of_different_shapes_are_no_population():
         PopulationTrainer([MEMBERS[0], config(model__stalk_dim=8)], split(), HOST)
     with pytest.raises(ConfigError, match="no attention"):
         PopulationTrainer([config(model__attention=True)], split(), HOST)
+
+
+@pytest.mark.skipif(not cuda.has_cupy(), reason="no GPU with CuPy is at hand")
+def test_on_a_gpu_recorded_steps_leave_every_member_as_it_is_alone():
+    """Enough chunks of one shape for a recording, in float32; 40 members are two groups."""
+    members = [
+        config(train__seed=seed, train__lr=0.001 * (1 + seed % 3), train__epochs=4, train__dtype="float32")
+        for seed in range(40)
+    ]
+    data, device = split(), torch.device("cuda")
+    together = PopulationTrainer(members, data, device).run()
+    for i in (0, 33, 39):
+        (alone,) = PopulationTrainer([members[i]], data, device).run()
+        for name, value in weights(alone).items():
+            assert torch.equal(weights(together[i])[name], value), (i, name)
