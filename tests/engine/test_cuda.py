@@ -88,4 +88,4 @@ def test_a_stream_does_not_depend_on_its_neighbors(rounds):
     for i in range(3):
         alone, own_gradients = run(slice(i, i + 1))
         for a, b in zip((*together, *gradients), (*alone, *own_gradients), strict=True):
-            torch.testing.assert_close(a[i], b[0], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(a[i], b[0], rtol=0, atol=1e-5 * a[i].abs().max().item())

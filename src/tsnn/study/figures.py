@@ -12,6 +12,7 @@ from tsnn.files import write_whole
 from tsnn.study.markdown import metrics_of, title
 
 Row = dict[str, Any]
+_CHANGES = (-30, -10, -3, -1, 0, 1, 3)
 _MARKS = {"ours": "o", "the paper": "D", "best peer": "s", "features": "x", "edgebank": "+"}
 
 
@@ -22,19 +23,28 @@ def save_svg(figure: Figure, path: Path) -> None:
 
 
 def table_figure(rows: list[Row], heading: str) -> Figure:
-    """A panel per visibility: for each data set, ours with its deviation beside the paper, the peers and the floor."""
+    """A panel per visibility: for each data set, ours with its deviation beside the paper, the peers and the floor.
+
+    Of a table of removals, what each of them changes on each data set.
+    """
     metric = metrics_of(rows)[0]
     panels = list(dict.fromkeys(row["visibility"] for row in rows))
-    tallest = max(sum(row["visibility"] == panel for row in rows) for panel in panels)
+    lines = {(row["visibility"], row["variant"] if "change" in row else title(row)) for row in rows}
+    tallest = max(sum(visibility == panel for visibility, _ in lines) for panel in panels)
     figure = Figure(figsize=(1 + 4 * len(panels), 1.4 + 0.32 * tallest), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for panel, axis in zip(panels, axes, strict=True):
         same = [row for row in rows if row["visibility"] == panel]
-        _panel(axis, same, metric)
+        if any("change" in row for row in same):
+            _removals(axis, [row for row in same if "change" in row])
+            axis.set_xlabel(f"change of test {metric.upper()}, points")
+        else:
+            _panel(axis, same, metric)
+            axis.set_xlabel(f"test {metric.upper()}, per cent")
         axis.set_title(panel)
-        axis.set_xlabel(f"test {metric.upper()}, per cent")
     handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+    columns = min(len(names), 1 + 2 * len(panels))
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False)
     figure.suptitle(heading)
     return figure
 
@@ -46,9 +56,30 @@ def _panel(axis: Any, rows: list[Row], metric: str) -> None:
             continue
         places, cells = zip(*points, strict=True)
         spread = [cell.get("std") or 0.0 for cell in cells] if name == "ours" else None
-        axis.errorbar([cell["mean"] for cell in cells], places, xerr=spread, fmt=mark, label=name, markersize=5)
+        front = 3 if name == "ours" else 2  # never hidden
+        axis.errorbar(
+            [cell["mean"] for cell in cells], places, xerr=spread, fmt=mark, label=name, markersize=5, zorder=front
+        )
     labels = [title(row) + (f" {row['variant']}" if row["variant"] not in ("full", "core") else "") for row in rows]
     axis.set_yticks(range(len(rows)), labels)
+    axis.invert_yaxis()
+    axis.grid(axis="x", alpha=0.3)
+
+
+def _removals(axis: Any, rows: list[Row]) -> None:
+    """A line per removal, a mark per data set; near zero the scale is linear, since most changes are within a point."""
+    variants = list(dict.fromkeys(row["variant"] for row in rows))
+    sets = list(dict.fromkeys(title(row) for row in rows))
+    for at, data in enumerate(sets):
+        own = [row for row in rows if title(row) == data]
+        spread = [row["ours"]["ap"].get("std") or 0.0 for row in own]
+        beside = 0.6 * ((at + 0.5) / len(sets) - 0.5)
+        places = [variants.index(row["variant"]) + beside for row in own]
+        axis.errorbar([row["change"]["ours"] for row in own], places, xerr=spread, fmt="o", label=data, markersize=4)
+    axis.set_xscale("symlog", linthresh=1.0)
+    axis.set_xticks(_CHANGES, [str(change) for change in _CHANGES])
+    axis.axvline(0.0, color="black", linewidth=0.8)
+    axis.set_yticks(range(len(variants)), variants)
     axis.invert_yaxis()
     axis.grid(axis="x", alpha=0.3)
 

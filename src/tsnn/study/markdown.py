@@ -49,15 +49,19 @@ def _against_paper(row: Row, metrics: list[str]) -> list[str]:
 
 
 def removal_lines(rows: list[Row]) -> list[str]:
-    """The rows of one visibility: the whole model first, then what each removal changes."""
-    header = ["data", "variant", "seeds", "AP", "change", "the paper's AP", "its change", "same direction"]
+    """The rows of one visibility: the whole model first, then each removal, beside the paper where it has them."""
+    in_paper = any(row.get("change", {}).get("paper") is not None for row in rows)
+    header = ["data", "variant", "seeds", "AP", "change"]
+    header += ["the paper's AP", "its change", "same direction"] if in_paper else []
     lines = [_line(header), _line("---" for _ in header)]
     for row in sorted(rows, key=lambda row: (row["data"].lower(), "change" in row)):
         change = row.get("change", {})
-        agrees = {True: "yes", False: "no", None: ""}[change.get("same_direction")]
         cells = [title(row), row["variant"], str(row["seeds"]), figures(row["ours"], ["ap"])]
-        cells += [_signed(change.get("ours"), ""), figures(row["paper"], ["ap"]), _signed(change.get("paper"), "")]
-        lines.append(_line([*cells, agrees]))
+        cells.append(_signed(change.get("ours"), ""))
+        if in_paper:
+            agrees = {True: "yes", False: "no", None: ""}[change.get("same_direction")]
+            cells += [figures(row["paper"], ["ap"]), _signed(change.get("paper"), ""), agrees]
+        lines.append(_line(cells))
     return lines
 
 
