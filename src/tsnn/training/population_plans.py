@@ -57,27 +57,24 @@ def group_chunks(
     """The chunks of an epoch for a group of `size`; copies that fill it up read what its last member reads."""
     stream, train = split.stream, configs[0].train
     planner, width = Planner(stream, spec), 1 + train.negatives
-    columns = [np.r_[0, 1 + own * train.negatives + np.arange(train.negatives)] for own in range(len(configs))]
+    own = np.minimum(np.arange(size), len(configs) - 1)
+    columns = np.concatenate([np.zeros((size, 1), int), 1 + own[:, None] * (width - 1) + np.arange(width - 1)], axis=1)
     for start, stop, first, last in chunk_bounds(cuts, train.chunk):
         drawn = [draw_rows(stream, cuts, pool, c.train, epoch, start, first, last) for c in configs]
-        negatives = np.empty((last - first, len(configs), train.negatives), np.int64)
-        for own, (rows, nodes) in enumerate(drawn):
-            negatives[rows - first, own] = nodes
-        wide = negatives.reshape(last - first, len(configs) * train.negatives)
+        query = np.stack([rows for rows, _ in drawn]) - first
+        negatives = np.empty((last - first, len(configs), width - 1), np.int64)
+        negatives[query, np.arange(len(configs))[:, None]] = np.stack([nodes for _, nodes in drawn])
+        wide = negatives.reshape(last - first, len(configs) * (width - 1))
         plan = planner.plan(stop, training_queries(stream, cuts, np.arange(first, last), wide))
         score, own_nodes = plan.score, plan.update.nodes
         src_h, src_F, cand_h, cand_F = (
             in_whole_table(codes, own_nodes, stream.num_nodes)
             for codes in (score.src_h, score.src_F, score.cand_h, score.cand_F)
         )
-        reads = np.empty((size, last - first, 2 + 3 * width), np.int32)
-        for own, (rows, _) in enumerate(drawn):
-            query = rows - first
-            pick = query[:, None] * (1 + wide.shape[1]) + columns[own]
-            reads[own, :, 0], reads[own, :, 1] = src_h[query], src_F[query]
-            reads[own, :, 2:] = np.concatenate([cand_h[pick], cand_F[pick], pick], axis=1)
-        reads[len(configs) :] = reads[len(configs) - 1]
-        yield GroupChunk(plan.update, reads, raw_facts(score, configs[0], gap))
+        at = query[own]
+        pick = at[:, :, None] * (1 + wide.shape[1]) + columns[:, None]
+        reads = np.concatenate([src_h[at][..., None], src_F[at][..., None], cand_h[pick], cand_F[pick], pick], axis=2)
+        yield GroupChunk(plan.update, reads.astype(np.int32), raw_facts(score, configs[0], gap))
 
 
 def in_whole_table(rows: Rows, own: I64, nodes: int) -> I64:
