@@ -13,7 +13,7 @@ from tsnn.config import FeatureConfig
 from tsnn.memory.frames import initial_frames
 from tsnn.memory.store import StateStore
 from tsnn.model.attention import NeighborAttention
-from tsnn.model.features import feature_matrix, feature_names
+from tsnn.model.features import feature_matrix, feature_names, feature_tensor
 from tsnn.model.time_encoding import encode_gap
 from tsnn.plan.facts import COLUMN, FACTS
 
@@ -41,6 +41,18 @@ def test_every_feature_has_a_name(off):
         None: 0, "pairs": 4, "common_neighbors": 4, "two_hop": 2, "successor": 8, "edgebank_recency": 3, "activity": 9,
         "strength": 3, "walks": 20,
     }[off]  # fmt: skip
+
+
+@pytest.mark.parametrize("gaps", ["log", "raw"])
+def test_features_made_on_a_device_are_those_made_on_the_host(gaps):
+    """`feature_tensor` is `feature_matrix` in the facts' own precision."""
+    facts = np.random.default_rng(0).normal(scale=100.0, size=(50, len(FACTS)))  # also below zero: never
+    matrix = feature_matrix(facts, FeatureConfig(), gaps=gaps, mean_gap=2.0)
+    torch.testing.assert_close(
+        feature_tensor(torch.from_numpy(facts), FeatureConfig(), gaps=gaps, mean_gap=2.0), torch.from_numpy(matrix)
+    )
+    single = feature_tensor(torch.from_numpy(facts).float(), FeatureConfig(), gaps=gaps, mean_gap=2.0)
+    torch.testing.assert_close(single, torch.from_numpy(matrix).float(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_node_never_seen_is_not_one_seen_just_now():

@@ -9,6 +9,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from tsnn.config import FeatureConfig
 from tsnn.plan.facts import COLUMN, FACTS
@@ -85,6 +87,23 @@ def feature_matrix(facts: F64, config: FeatureConfig, *, gaps: str, mean_gap: fl
     logarithms = positive if gaps == "log" else matrix[:, log]
     np.log1p(logarithms, out=logarithms)
     return matrix
+
+
+def feature_tensor(facts: Tensor, config: FeatureConfig, *, gaps: str, mean_gap: float) -> Tensor:
+    """`feature_matrix` where the facts already are, in their precision."""
+    _, lg, log, never = _layout(config)
+    matrix = facts[:, _columns(config, facts.device)]
+    matrix[:, never].lt_(0)
+    positive = matrix[:, : log.stop].clamp_(min=0)
+    if gaps == "log":
+        matrix[:, lg].div_(mean_gap)
+    (positive if gaps == "log" else matrix[:, log]).log1p_()
+    return matrix
+
+
+@lru_cache
+def _columns(config: FeatureConfig, device: torch.device) -> Tensor:
+    return torch.from_numpy(_layout(config)[0]).to(device)
 
 
 @lru_cache

@@ -17,7 +17,7 @@ from tsnn.data.events import EventStream
 from tsnn.memory.versions import Versions
 from tsnn.model.attention import NeighborAttention
 from tsnn.model.decoder import NUM_SCALARS, Decoder, Geometry, ScoreParts
-from tsnn.model.features import feature_matrix, feature_names
+from tsnn.model.features import feature_matrix, feature_names, feature_tensor
 from tsnn.model.time_encoding import encode_gap
 from tsnn.model.updater import Updater
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
@@ -160,9 +160,13 @@ class TSNN(nn.Module):
 
     def data_features(self, plan: ScorePlan) -> Tensor:
         """The data-only columns of psi, standardized; they need no trained parameter, so they can be made ahead."""
-        gaps, gap = self.config.model.gaps, self.shape.mean_gap
-        matrix = feature_matrix(plan.facts, self.config.features, gaps=gaps, mean_gap=gap)
-        own = torch.from_numpy(matrix.astype(self._kind, copy=False)).to(self.device)
+        features, gaps, gap = self.config.features, self.config.model.gaps, self.shape.mean_gap
+        if self.device.type == "cpu":
+            matrix = feature_matrix(plan.facts, features, gaps=gaps, mean_gap=gap)
+            own = torch.from_numpy(matrix.astype(self._kind, copy=False))
+        else:  # the host has enough to do
+            facts = torch.from_numpy(plan.facts.astype(self._kind)).to(self.device)
+            own = feature_tensor(facts, features, gaps=gaps, mean_gap=gap)
         return own.sub_(self.feature_shift).div_(self.feature_scale)  # in place: it may be everybody's
 
     def standardize(self, raw: Tensor) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tsnn.errors import RunError
 from tsnn.plan import kernels
+from tsnn.plan.facts import FACTS
 from tsnn.plan.kernels import EMPTY, N_BANK, N_PAIRS, N_SUCC, N_TRIPS, QUEUE_HEAD, QUEUE_TAIL, Scratch, Tables
 from tsnn.random import random_words
 from tsnn.types import I64, U64
@@ -218,4 +219,5 @@ def _scratch(num_nodes: int) -> Scratch:
         local=stamps[3],
         local_index=np.zeros(num_nodes, np.int64),
         stamp=np.zeros(1, np.int64),
+        source=np.empty(len(FACTS)),
     )

@@ -28,20 +28,22 @@ from tsnn.errors import ConfigError
 from tsnn.evaluation.dgb import DgbQuestions
 from tsnn.evaluation.scorer import plan_blocks
 from tsnn.memory.versions import Versions
+from tsnn.model.features import feature_tensor
 from tsnn.model.losses import LOSSES
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ScorePlan
+from tsnn.plan.facts import COLUMN
 from tsnn.plan.planner import PlanSpec
 from tsnn.training.draw import chunk_bounds
 from tsnn.training.optim import StackedAdamW, cosine, stacked_rates
-from tsnn.training.population_plans import GroupChunk, group_chunks, raw_facts, whole_table
+from tsnn.training.population_plans import GroupChunk, group_chunks, whole_table
 from tsnn.training.trainer import Trained, build_model
 from tsnn.training.warmup import BATCH, LR, NEGATIVES, training_plan
 from tsnn.types import F64, Visibility
 
 SCORED = ("ce", "binary", "geo", "bias")  # losses of the scores; the others are means over the chunk's events
-WarmPlan = tuple[NDArray[np.floating[Any]], np.random.Generator]  # raw facts, and what draws the order of the events
+WarmPlan = tuple[Tensor, np.random.Generator]  # raw features, and what draws the order of the events
 
 
 @dataclass
@@ -135,7 +137,7 @@ class PopulationTrainer:
         """One pass over the training rows."""
         self.population.reset_state()
         configs = [member.config for member in self.members]
-        shared = (self.split, self._cuts, self._pool, self.spec, self._gap, epoch)
+        shared = (self.split, self._cuts, self._pool, self.spec, epoch)
         plans = [
             ahead(group_chunks(configs[start : start + GROUP], GROUP, *shared))
             for start in range(0, len(configs), GROUP)
@@ -151,12 +153,12 @@ class PopulationTrainer:
         context = self._shared.context(update, self.stream)
         if not queries:
             self._step(context, *rows)
-        raw = [self._send(chunk.raw) for chunk in chunks]
+        facts = [self._send(chunk.facts) for chunk in chunks]
         for start in range(0, queries, length):
             sent = [self._send(chunk.reads[:, start : start + length]) for chunk in chunks]
             factors = self._optimizer.next_factors(cosine(self._steps, self._total_steps))
             self._steps += 1
-            self._step(context, *rows, factors, *(part for both in zip(sent, raw, strict=True) for part in both))
+            self._step(context, *rows, factors, *(part for both in zip(sent, facts, strict=True) for part in both))
         self.population.settle()
 
     def _capacity(self, events: int) -> int:
@@ -189,18 +191,24 @@ class PopulationTrainer:
         means = energy.expand_as(versions.energy), smooth.expand_as(versions.smooth)
         self.stack.updater_gradients(versions, Versions(up_h, up_F, *means))
 
-    def _reads(self, group: int, index: Tensor, raw: Tensor) -> Reads:
+    def _reads(self, group: int, index: Tensor, facts: Tensor) -> Reads:
         """A group's minibatch as the score takes it; see `GroupChunk`."""
         width = 1 + self.config.train.negatives
         src_h, src_F, cand_h, cand_F, pick = torch.split(index.long(), [1, 1, width, width, width], dim=2)
-        data, bank = self._data(group, raw[pick.flatten(1)])
+        data, bank = self._data(group, self._raw(facts)[pick.flatten(1)])
         return Reads(src_h.squeeze(2), src_F.squeeze(2), cand_h, cand_F, data, bank)
 
-    def _data(self, group: int, facts: Tensor) -> tuple[Tensor, Tensor]:
-        """Raw facts (G, candidates, features + 1) as standardized features and the EdgeBank's count."""
+    def _raw(self, facts: Tensor) -> Tensor:
+        """Of each row of facts: its features, not yet standardized, and last the EdgeBank's count."""
+        config = self.config
+        matrix = feature_tensor(facts, config.features, gaps=config.model.gaps, mean_gap=self._gap)
+        return torch.cat([matrix, facts[:, COLUMN["bank_count"], None]], dim=1)
+
+    def _data(self, group: int, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of `_raw` (G, candidates, features + 1) as standardized features and the EdgeBank's count."""
         at, buffers = self.stack.groups[group], self.stack.buffers
-        data = facts[..., :-1].sub(buffers["feature_shift"][at, None]).div_(buffers["feature_scale"][at, None])
-        return data, facts[..., -1]
+        data = raw[..., :-1].sub(buffers["feature_shift"][at, None]).div_(buffers["feature_scale"][at, None])
+        return data, raw[..., -1]
 
     # Warming up
 
@@ -210,8 +218,8 @@ class PopulationTrainer:
         def make(model: TSNN) -> WarmPlan:
             rng = np.random.default_rng([model.config.train.seed, len(self._cuts)])
             plan = training_plan(model, self.split, self._cuts, self._pool, rng)
-            raw = raw_facts(plan, self.config, self._gap)
-            model.standardize(torch.from_numpy(raw[:, :-1]))
+            raw = self._raw(torch.from_numpy(plan.facts.astype(self.config.train.dtype)))
+            model.standardize(raw[:, :-1])
             model.head.geometry_weight.fill_(0.0)
             return raw, rng
 
@@ -231,12 +239,12 @@ class PopulationTrainer:
         epochs, width = self.config.train.warmup, 1 + NEGATIVES
         queries = len(plans[0][0]) // width
         groups = [plans[start : start + GROUP] for start in range(0, len(plans), GROUP)]
-        facts = [torch.stack([self._send(raw) for raw, _ in group]) for group in groups]
+        table = [torch.stack([raw.to(self.device) for raw, _ in group]) for group in groups]
 
         def one_step(factors: Tensor, *picks: Tensor) -> None:
             self.stack.grad.zero_()
             for group, pick in enumerate(picks):
-                self._warm_gradients(group, facts[group], pick)
+                self._warm_gradients(group, table[group], pick)
             optimizer.step(factors)
 
         step = Recorded(one_step)
@@ -249,11 +257,11 @@ class PopulationTrainer:
         self._keep_the_best()
         self.stack.buffers["head.geometry_weight"].fill_(1.0)
 
-    def _warm_gradients(self, group: int, facts: Tensor, pick: Tensor) -> None:
-        """Of a group's heads, on data alone; `facts` has its members, of which copies read the last."""
-        own = torch.arange(len(pick), device=self.device).clamp_(max=len(facts) - 1)[:, None]
-        data, bank = self._data(group, facts[own, pick.flatten(1).long()])
-        nothing = torch.zeros_like(pick, dtype=facts.dtype)
+    def _warm_gradients(self, group: int, raw: Tensor, pick: Tensor) -> None:
+        """Of a group's heads, on data alone; `raw` has its members, of which copies read the last."""
+        own = torch.arange(len(pick), device=self.device).clamp_(max=len(raw) - 1)[:, None]
+        data, bank = self._data(group, raw[own, pick.flatten(1).long()])
+        nothing = torch.zeros_like(pick, dtype=raw.dtype)
         values = score_losses(self.stack.decode(group, (nothing,) * 4, data, bank), 1.0)[:, :2]
         self.stack.head_gradients((values * self._weights[self.stack.groups[group], :2]).sum(), group)
 
@@ -303,9 +311,9 @@ class PopulationTrainer:
         each = np.repeat(np.arange(len(plan)), np.diff(plan.ptr))
         codes = (plan.src_h[each], plan.src_F[each], plan.cand_h[:, None], plan.cand_F[:, None])
         src_h, src_F, cand_h, cand_F = (to_device(rows, self.device).expand(GROUP, *rows.shape) for rows in codes)
-        facts = self._send(raw_facts(plan, self.config, self._gap)).expand(GROUP, -1, -1)
+        raw = self._raw(self._send(plan.facts.astype(self.config.train.dtype))).expand(GROUP, -1, -1)
         for group, at in enumerate(self.stack.groups):
-            reads = Reads(src_h, src_F, cand_h, cand_F, *self._data(group, facts))
+            reads = Reads(src_h, src_F, cand_h, cand_F, *self._data(group, raw))
             out[at] = self.stack.score(group, versions.h[at], versions.F[at], reads).total[..., 0].double()
 
 

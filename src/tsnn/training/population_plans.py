@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from tsnn.config import Config
 from tsnn.data.negatives import NegativePool
 from tsnn.data.split import Split
-from tsnn.model.features import feature_matrix
-from tsnn.plan.chunk import ScorePlan, UpdatePlan
-from tsnn.plan.facts import COLUMN
+from tsnn.plan.chunk import UpdatePlan
 from tsnn.plan.planner import Planner, PlanSpec
 from tsnn.training.draw import chunk_bounds, draw_rows, training_queries
 from tsnn.types import I32, I64
@@ -32,16 +30,8 @@ class GroupChunk(NamedTuple):
     """A chunk as a group sees it."""
 
     update: UpdatePlan  # the same for all groups but for its rows
-    reads: I32  # (GROUP, queries, 2 + 3 * width): src_h, src_F; of each candidate cand_h, cand_F, its row in `raw`
-    raw: NDArray[np.floating[Any]]  # (rows, features + 1): raw features, and the EdgeBank's count
-
-
-def raw_facts(plan: ScorePlan, config: Config, gap: float) -> NDArray[np.floating[Any]]:
-    """Raw features of every candidate and, last, the EdgeBank's count."""
-    matrix = feature_matrix(plan.facts, config.features, gaps=config.model.gaps, mean_gap=gap)
-    out = np.empty((len(matrix), matrix.shape[1] + 1), config.train.dtype)
-    out[:, :-1], out[:, -1] = matrix, plan.facts[:, COLUMN["bank_count"]]
-    return out
+    reads: I32  # (GROUP, queries, 2 + 3 * width): src_h, src_F; of each candidate cand_h, cand_F, its row in `facts`
+    facts: NDArray[np.floating[Any]]  # (rows, FACTS); what the features make of them is left to the device
 
 
 def group_chunks(
@@ -51,7 +41,6 @@ def group_chunks(
     cuts: I64,
     pool: NegativePool,
     spec: PlanSpec,
-    gap: float,
     epoch: int,
 ) -> Iterator[GroupChunk]:
     """The chunks of an epoch for a group of `size`; copies that fill it up read what its last member reads."""
@@ -74,7 +63,7 @@ def group_chunks(
         at = query[own]
         pick = at[:, :, None] * (1 + wide.shape[1]) + columns[:, None]
         reads = np.concatenate([src_h[at][..., None], src_F[at][..., None], cand_h[pick], cand_F[pick], pick], axis=2)
-        yield GroupChunk(plan.update, reads.astype(np.int32), raw_facts(score, configs[0], gap))
+        yield GroupChunk(plan.update, reads.astype(np.int32), score.facts.astype(train.dtype))
 
 
 def in_whole_table(rows: Rows, own: I64, nodes: int) -> I64:
