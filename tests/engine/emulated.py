@@ -17,8 +17,8 @@ from tsnn.engine.engine import CudaEngine
 HERE = Path(__file__).parent
 ENTRIES = """
 extern "C" void run(int which, int streams, Plan* plan, Sizes* z, Weights* w, Tape* tape, Grads* g) {
-    for (blockIdx.x = 0; blockIdx.x < streams; blockIdx.x++)
-        emulator::run_block(THREADS, [&] {
+    for (int stream = 0; stream < streams; stream++)
+        emulator::run_cluster(stream * CLUSTER, CLUSTER, THREADS, [&] {
             which ? backward(*plan, *z, *w, *tape, *g) : forward(*plan, *z, *w, *tape);
         });
 }

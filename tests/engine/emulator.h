@@ -1,6 +1,7 @@
 // Runs a CUDA kernel on the host, one fiber a thread of the block: slow, exact in its order, and without a GPU.
 //
-// A fiber runs until it has to wait for others, at a barrier of the block or at a shuffle of its warp; then the next goes on.
+// A fiber runs until it has to wait for others, at a barrier of its block or cluster or at a shuffle of its warp; then the
+// next goes on.
 
 #include <ucontext.h>
 
@@ -28,9 +29,10 @@ struct alignas(16) float4 {
 };
 
 static Index threadIdx, blockIdx;  // of the fiber that runs
-alignas(64) char memory[256 * 1024];
 
 namespace emulator {
+
+constexpr int BYTES = 256 * 1024;  // of shared memory
 
 struct Fiber {
     ucontext_t context;
@@ -38,77 +40,94 @@ struct Fiber {
     bool done;
 };
 
-static std::vector<Fiber> fibers;
-static ucontext_t scheduler;
-static std::function<void()> body;
-static int waiting, round_of_block;
-
-struct Warp {
-    double value[2][32];  // two, since a fast lane may be one shuffle ahead
+struct Barrier {
     int waiting, round;
 };
 
-static std::vector<Warp> warps;
+struct Warp {
+    double value[2][32];  // two, since a fast lane may be one shuffle ahead
+    Barrier barrier;
+};
 
-static void yield() {
-    const int self = threadIdx.x;
-    swapcontext(&fibers[self].context, &scheduler);
-    threadIdx.x = self;
+struct alignas(64) Block {
+    char memory[BYTES];
+    Barrier barrier;
+};
+
+static int threads, current, first_block;
+static std::vector<Fiber> fibers;
+static std::vector<Warp> warps;
+static std::vector<Block> blocks;  // of one cluster
+static Barrier cluster;
+static ucontext_t scheduler;
+static std::function<void()> body;
+
+static void run(int fiber) {
+    current = fiber;
+    threadIdx.x = fiber % threads;
+    blockIdx.x = first_block + fiber / threads;
+    swapcontext(&scheduler, &fibers[fiber].context);
+}
+
+static void yield() { swapcontext(&fibers[current].context, &scheduler); }
+
+static void wait_for(Barrier& barrier, int count) {
+    const int round = barrier.round;
+    if (++barrier.waiting == count) {
+        barrier.waiting = 0;
+        barrier.round++;
+    } else {
+        while (barrier.round == round) yield();
+    }
 }
 
 static void run_fiber() {
-    const int self = threadIdx.x;
     body();
-    fibers[self].done = true;
-    swapcontext(&fibers[self].context, &scheduler);
+    fibers[current].done = true;
+    yield();
 }
 
-static void run_block(int threads, std::function<void()> kernel) {
-    body = kernel;
-    waiting = round_of_block = 0;
-    fibers = std::vector<Fiber>(threads);
-    warps = std::vector<Warp>(threads / 32);
+static Block& own_block() { return blocks[blockIdx.x - first_block]; }
+
+// The blocks of one cluster, of `size` threads each, from block `first` on.
+static void run_cluster(int first, int count, int size, std::function<void()> kernel) {
+    body = kernel, threads = size, first_block = first, cluster = {};
+    fibers = std::vector<Fiber>(count * size);
+    warps = std::vector<Warp>(count * size / 32);
+    blocks = std::vector<Block>(count);
     for (Fiber& fiber : fibers) {
-        fiber.stack.resize(256 * 1024);
+        fiber.stack.resize(128 * 1024);
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.data();
         fiber.context.uc_stack.ss_size = fiber.stack.size();
         makecontext(&fiber.context, run_fiber, 0);
     }
-    for (int left = threads; left;)
-        for (int i = 0; i < threads; i++) {
+    for (int left = count * size; left;)
+        for (int i = 0; i < count * size; i++) {
             if (fibers[i].done) continue;
-            threadIdx.x = i;
-            swapcontext(&scheduler, &fibers[i].context);
+            run(i);
             left -= fibers[i].done;
         }
 }
 
 }  // namespace emulator
 
-static void __syncthreads() {
-    using namespace emulator;
-    const int round = round_of_block;
-    if (++waiting == int(fibers.size())) {
-        waiting = 0;
-        round_of_block++;
-    } else {
-        while (round_of_block == round) yield();
-    }
+static void __syncthreads() { emulator::wait_for(emulator::own_block().barrier, emulator::threads); }
+static void cluster_barrier() { emulator::wait_for(emulator::cluster, int(emulator::fibers.size())); }
+static char* shared_memory() { return emulator::own_block().memory; }
+
+template <class Real>
+static Real* in_block(Real* p, int block) {
+    return reinterpret_cast<Real*>(emulator::blocks[block].memory + (reinterpret_cast<char*>(p) - shared_memory()));
 }
 
 template <class Real>
 static Real __shfl_xor_sync(unsigned, Real value, int gap) {
-    emulator::Warp& warp = emulator::warps[threadIdx.x / 32];
-    const int lane = threadIdx.x % 32, round = warp.round;
-    warp.value[round % 2][lane] = value;
-    if (++warp.waiting == 32) {
-        warp.waiting = 0;
-        warp.round++;
-    } else {
-        while (warp.round == round) emulator::yield();
-    }
-    return Real(warp.value[round % 2][lane ^ gap]);
+    emulator::Warp& warp = emulator::warps[emulator::current / 32];
+    const int lane = threadIdx.x % 32, half = warp.barrier.round % 2;
+    warp.value[half][lane] = value;
+    emulator::wait_for(warp.barrier, 32);
+    return Real(warp.value[half][lane ^ gap]);
 }
 
 static float4 __ldcg(const float4* p) { return *p; }

@@ -31,6 +31,13 @@ def test_kernels_equal_the_oracle(switch):
     check_parity(config_of(**SWITCHES[switch]), tricky_stream(relations=True), "strict", "emulated", 1e-9)
 
 
+@pytest.mark.parametrize(("switch", "blocks"), [(switch, 2) for switch in COMPILED] + [("three rounds", 8)])
+def test_a_cluster_of_blocks_equals_the_oracle(switch, blocks, monkeypatch):
+    """Layers shared by columns that do not divide evenly, leaves by whoever comes next."""
+    monkeypatch.setattr(emulated.EmulatedEngine, "cluster", blocks)
+    check_parity(config_of(**SWITCHES[switch]), tricky_stream(relations=True), "strict", "emulated", 1e-9)
+
+
 def test_kernels_in_float32_with_whole_vectors():
     """Rows that divide by four take the wide loads, and weights stand in shared memory."""
     settings = {"model__stalk_dim": 8, "model__hidden_dim": 12, "train__dtype": "float32"}

@@ -77,14 +77,15 @@ class Shape(NamedTuple):
     rounds: int
     frame_update: bool
     carry_over: bool
+    cluster: int  # blocks of a stream
 
     @classmethod
-    def of(cls, cfg: ModelConfig, dtype: torch.dtype) -> Shape:
+    def of(cls, cfg: ModelConfig, dtype: torch.dtype, cluster: int = 1) -> Shape:
         """The shape of a model."""
         k = cfg.num_reflectors
         return cls(
             dtype, cfg.stalk_dim, k, k if cfg.transport else 0, cfg.hidden_dim, cfg.diffusion_steps,
-            cfg.frame_update, cfg.carry_over,
+            cfg.frame_update, cfg.carry_over, cluster,
         )  # fmt: skip
 
     @property
@@ -104,10 +105,21 @@ class Shape(NamedTuple):
         return 2 * d * w, w * self.k * d, 2 * d * w, w * d, 6 * d * d
 
     @property
+    def shares(self) -> tuple[int, ...]:
+        """The same that fall to one block, in the pass where it is more: a layer is shared by its outputs."""
+        d, w = self.d, self.w
+        ends = ((2 * d, w), (w, self.k * d), (2 * d, w), (w, d), (d, 6 * d))
+        inputs_back = (w, self.k * d, w, d, 3 * d)
+        return tuple(
+            max(fan * -(-(size // fan) // self.cluster) for fan in (inputs, back))
+            for size, (inputs, _), back in zip(self.layers, ends, inputs_back, strict=True)
+        )
+
+    @property
     def work_bytes(self) -> int:
         """Shared memory of the larger of both kernels, weights apart (the source checks it)."""
         wide, warps = max(self.k, 4) * self.d, self.threads // 32
-        vectors = 30 + 2 * warps + 4 * self.rounds
+        vectors = 32 + 2 * warps + 4 * self.rounds + (2 * self.cluster if self.cluster > 1 else 0)
         return self.dtype.itemsize * (vectors * self.d + 6 * self.w + 2 * wide + 2 * self.threads + 64)
 
     @property
@@ -115,15 +127,15 @@ class Shape(NamedTuple):
         """The layers whose weights are kept in shared memory, as bits: as many numbers as fit."""
 
         def numbers(mask: int) -> int:
-            return sum(size for bit, size in enumerate(self.layers) if mask >> bit & 1)
+            return sum(size for bit, size in enumerate(self.shares) if mask >> bit & 1)
 
         room = (_shared_room() - self.work_bytes) // self.dtype.itemsize
-        return max((mask for mask in range(1 << len(self.layers)) if numbers(mask) <= room), key=numbers, default=0)
+        return max((mask for mask in range(1 << len(self.shares)) if numbers(mask) <= room), key=numbers, default=0)
 
     @property
     def shared_bytes(self) -> int:
         """All of it."""
-        kept = sum(size for bit, size in enumerate(self.layers) if self.resident >> bit & 1)
+        kept = sum(size for bit, size in enumerate(self.shares) if self.resident >> bit & 1)
         return self.work_bytes + kept * self.dtype.itemsize
 
 
@@ -131,7 +143,7 @@ def source(shape: Shape) -> str:
     """The kernels' text for a shape."""
     constants = {
         "REAL": _REAL[shape.dtype], "D": shape.d, "K": shape.k, "KR": shape.kr, "W": shape.w, "ROUNDS": shape.rounds,
-        "FRAME_UPDATE": int(shape.frame_update), "CARRY_OVER": int(shape.carry_over), "THREADS": shape.threads,
+        "FRAME_UPDATE": int(shape.frame_update), "CARRY_OVER": int(shape.carry_over), "CLUSTER": shape.cluster, "THREADS": shape.threads,
         "SHARED_BYTES": shape.shared_bytes, "VEC": shape.vector, "RESIDENT": shape.resident,
     }  # fmt: skip
     header = "".join(f"#define {name} {value}\n" for name, value in constants.items())
@@ -151,12 +163,12 @@ def _kernels(shape: Shape) -> dict[str, Any]:
 
 
 def launch(shape: Shape, name: str, streams: int, *structs: Any) -> None:
-    """Run a kernel, a block a stream, after whatever PyTorch has under way."""
+    """Run a kernel, a cluster of blocks a stream, after whatever PyTorch has under way."""
     import cupy
 
     kernel = _kernels(shape)[name]
     with cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
-        kernel((streams,), (shape.threads,), structs, shared_mem=shape.shared_bytes)
+        kernel((streams * shape.cluster,), (shape.threads,), structs, shared_mem=shape.shared_bytes)
 
 
 class DevicePlan:
@@ -213,14 +225,22 @@ def _struct(pointers: list[int]) -> Any:
 
 
 def cuda_update(
-    plan: DevicePlan, cfg: ModelConfig, eta: Tensor, context: Tensor, h0: Tensor, F0: Tensor, weights: Parameters
+    plan: DevicePlan,
+    cfg: ModelConfig,
+    eta: Tensor,
+    context: Tensor,
+    h0: Tensor,
+    F0: Tensor,
+    weights: Parameters,
+    cluster: int = 1,
 ) -> Logs:
     """Run the recurrence of a chunk for P streams.
 
     context (P, n, 2, C), h0 (P, n0, d), F0 (P, n0, k, d), weights (P, ...), eta (P,) the capped step sizes -> the logs
-    of `tsnn.engine.fused.fused_update`, each with a first dimension P.
+    of `tsnn.engine.fused.fused_update`, each with a first dimension P. `cluster` thread blocks work on each stream.
     """
-    return CudaUpdate.apply(plan, cfg, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
+    shape = Shape.of(cfg, weights.theta.dtype, cluster)
+    return CudaUpdate.apply(plan, shape, cfg.reflector_eps, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class CudaUpdate(torch.autograd.Function):
@@ -230,7 +250,8 @@ class CudaUpdate(torch.autograd.Function):
     def forward(
         ctx: Any,
         plan: DevicePlan,
-        cfg: ModelConfig,
+        shape: Shape,
+        eps: float,
         eta: Tensor,
         context: Tensor,
         h0: Tensor,
@@ -239,7 +260,6 @@ class CudaUpdate(torch.autograd.Function):
     ) -> Logs:
         """The logs of a chunk."""
         p = Parameters(*weights)
-        shape = Shape.of(cfg, p.theta.dtype)
         rows = context.flatten(1, 2)
         tape = Arena(len(eta), _tape_shapes(shape, plan), p.theta)
         tape.at("h")[:, : plan.n0], tape.at("F")[:, : plan.n0] = h0, F0
@@ -248,9 +268,9 @@ class CudaUpdate(torch.autograd.Function):
             for at in groups(len(eta)):
                 torch.baddbmm(bias[at, None], rows[at], share[at], out=out[at])
         packed = _forward_weights(shape, p)
-        sizes = _sizes(plan, eta, cfg, tape=tape.stride, weights=packed.stride)
+        sizes = _sizes(plan, eta, eps, tape=tape.stride, weights=packed.stride)
         launch(shape, "forward", len(eta), _struct(plan.pointers), sizes, packed.struct(), tape.struct())
-        ctx.shape, ctx.plan, ctx.cfg, ctx.tape, ctx.eta = shape, plan, cfg, tape, eta
+        ctx.shape, ctx.plan, ctx.eps, ctx.tape, ctx.eta = shape, plan, eps, tape, eta
         ctx.save_for_backward(rows, *weights)
         return tape.at("h"), tape.at("F"), tape.at("energy"), tape.at("smooth")
 
@@ -261,7 +281,7 @@ class CudaUpdate(torch.autograd.Function):
         shape, plan, tape = ctx.shape, ctx.plan, ctx.tape
         rows, *weights = ctx.saved_tensors
         p = Parameters(*weights)
-        _, _, _, want_context, want_h0, want_F0, *_ = ctx.needs_input_grad
+        *_, want_context, want_h0, want_F0 = ctx.needs_input_grad[: -len(weights)]
         base = 0 if want_h0 or want_F0 else plan.n0
         grads = Arena(len(ctx.eta), _grad_shapes(shape, plan), p.theta)
         for name, value in zip(("gh", "gF", "up_energy", "up_smooth"), upstream, strict=True):
@@ -269,18 +289,18 @@ class CudaUpdate(torch.autograd.Function):
         for name in ("gN", "gS"):
             grads.at(name).zero_()
         packed = _backward_weights(shape, p)
-        sizes = _sizes(plan, ctx.eta, ctx.cfg, tape=tape.stride, weights=packed.stride, grads=grads.stride, base=base)
+        sizes = _sizes(plan, ctx.eta, ctx.eps, tape=tape.stride, weights=packed.stride, grads=grads.stride, base=base)
         structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct(), grads.struct())
         launch(shape, "backward", len(ctx.eta), *structs)
         g_context = _context_gradient(shape, p, grads).view(*rows.shape[:1], plan.n, 2, -1) if want_context else None
         g_h0 = grads.at("gh")[:, : plan.n0] if want_h0 else None
         g_F0 = grads.at("gF")[:, : plan.n0] if want_F0 else None
-        return None, None, None, g_context, g_h0, g_F0, *_weight_gradients(shape, p, rows, tape, grads)
+        return None, None, None, None, g_context, g_h0, g_F0, *_weight_gradients(shape, p, rows, tape, grads)
 
 
-def _sizes(plan: DevicePlan, eta: Tensor, cfg: ModelConfig, *, grads: int = 0, base: int = 0, **strides: int) -> Any:
+def _sizes(plan: DevicePlan, eta: Tensor, eps: float, *, grads: int = 0, base: int = 0, **strides: int) -> Any:
     sizes = np.zeros(1, np.dtype(_SIZES, align=True))
-    values = strides | {"grads": grads, "eta": eta.data_ptr(), "eps": cfg.reflector_eps, "base": base}
+    values = strides | {"grads": grads, "eta": eta.data_ptr(), "eps": eps, "base": base}
     for name, value in (values | {"n": plan.n, "n0": plan.n0, "num_active": plan.num_active}).items():
         sizes[name] = value
     return sizes

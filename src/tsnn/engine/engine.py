@@ -128,6 +128,7 @@ class CudaEngine(ReferenceEngine):
     """Compiled kernels on the GPU."""
 
     device = torch.device("cuda")
+    cluster = 1  # thread blocks of the stream
 
     def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
         """See `tsnn.engine.cuda`: a population of one. What is on the host comes over first."""
@@ -135,7 +136,7 @@ class CudaEngine(ReferenceEngine):
         weights = Parameters(*(weight.to(device)[None] for weight in Parameters.of(model.updater)))
         own, h, F = (part.to(device, context.dtype)[None] for part in (context, h0, F0))
         eta = capped_step(model.config.model.step_size, model.updater.gain()).detach().to(device)[None]
-        log = cuda_update(DevicePlan.of(plan, device), model.config.model, eta, own, h, F, weights)
+        log = cuda_update(DevicePlan.of(plan, device), model.config.model, eta, own, h, F, weights, self.cluster)
         return Versions(*(part[0].to(context.device) for part in log))
 
 

@@ -1,12 +1,17 @@
-// The recurrence of a chunk on a GPU, forward and backward: one thread block a stream, event after event.
+// The recurrence of a chunk on a GPU, forward and backward: one thread block a stream, or a cluster of them, event after
+// event.
 //
 // The notation, the version logs and the adjoints are those of tsnn/engine/kernels.py. Two warps hold the endpoints,
 // source and destination; every warp takes leaves of the active graph in turn; the whole block shares the layers of the
 // networks, two rows at a time. A warp keeps a vector of D numbers in its lanes. All sums have a fixed order.
 //
+// In a cluster the first block has the endpoints; layers are shared by columns, leaves one by one. What a block needs of
+// another is written straight into its shared memory (`tell`), and read after the next `meet`.
+//
 // The including text defines REAL, D, K, KR (reflectors applied: K, or 0 without transport), W, ROUNDS, FRAME_UPDATE,
-// CARRY_OVER, THREADS, SHARED_BYTES, VEC (numbers that a thread loads at once) and RESIDENT: the layers whose weights
-// stay in shared memory, one bit each in the order of Layer. The rest comes from the second-level cache at every event.
+// CARRY_OVER, CLUSTER (blocks of a stream), THREADS, SHARED_BYTES, VEC (numbers that a thread loads at once) and
+// RESIDENT: the layers whose weights stay in shared memory, one bit each in the order of Layer. The rest comes from the
+// second-level cache at every event.
 
 typedef REAL real;
 
@@ -28,7 +33,10 @@ struct Sizes {
 };
 
 enum Layer { FRAME_IN, FRAME_OUT, MSG_IN, MSG_OUT, GRU_BOTH, NUM_LAYERS };
+enum Pass { FORWARD, BACKWARD };
 constexpr int SIZES[NUM_LAYERS] = {2 * D * W, W * KD, 2 * D * W, W * D, 6 * D * D};
+constexpr int OUTPUTS[2][NUM_LAYERS] = {{W, KD, W, D, 6 * D}, {2 * D, W, 2 * D, W, 2 * D}};
+constexpr int SECOND[2] = {3 * D, D};  // from this output on the GRU reads its second input
 
 // Matrices as VEC inputs of one output after the other, see `layer`; of the GRU both, the message's first.
 struct Weights {
@@ -45,12 +53,61 @@ struct Grads {
     real *up_energy, *up_smooth, *gh, *gF, *gN, *gS, *d_frame_hid, *d_frame_out, *d_msg_hid, *d_msg_out, *d_gates, *gD;
 };
 
+// ---------------------------------------------------------------------------------------------------------------
+// The blocks of a stream
+// ---------------------------------------------------------------------------------------------------------------
+
+#ifdef __CUDA_ARCH__  // elsewhere whoever runs the kernels has these
+extern __shared__ char memory[];
+__device__ char* shared_memory() { return memory; }
+
+__device__ void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The same place in the shared memory of another block of the cluster.
+__device__ real* in_block(real* p, int block) {
+    real* there;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(p), "r"(block));
+    return there;
+}
+#endif
+
+#if CLUSTER > 1 && defined(__CUDA_ARCH__)
+#define BLOCKS __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define BLOCKS
+#endif
+
+__device__ int rank() { return CLUSTER > 1 ? blockIdx.x % CLUSTER : 0; }
+
+// All blocks of the stream in step: what they wrote before, anywhere, the others read after.
+__device__ void meet() {
+    if constexpr (CLUSTER > 1)
+        cluster_barrier();
+    else
+        __syncthreads();
+}
+
+// p = value, in every block's shared memory, or in the first one's.
+__device__ void tell(real* p, real value) {
+    if constexpr (CLUSTER == 1) *p = value;
+#pragma unroll
+    for (int block = 0; block < CLUSTER && CLUSTER > 1; block++) *in_block(p, block) = value;
+}
+
+__device__ void tell_first(real* p, real value) {
+    if constexpr (CLUSTER > 1) p = in_block(p, 0);
+    *p = value;
+}
+
 // The arrays of this block's stream.
 template <class Pointers>
 __device__ Pointers own(Pointers all, long long stride) {
     real** field = reinterpret_cast<real**>(&all);
 #pragma unroll
-    for (int i = 0; i < int(sizeof(Pointers) / sizeof(real*)); i++) field[i] += blockIdx.x * stride;
+    for (int i = 0; i < int(sizeof(Pointers) / sizeof(real*)); i++) field[i] += blockIdx.x / CLUSTER * stride;
     return all;
 }
 
@@ -64,7 +121,7 @@ struct Stream {
 };
 
 __device__ Stream own_stream(const Plan& plan, const Sizes& z, const Weights& weights, const Tape& tapes) {
-    return {plan, z, own(weights, z.weights), own(tapes, z.tape), real(z.eta[blockIdx.x])};
+    return {plan, z, own(weights, z.weights), own(tapes, z.tape), real(z.eta[blockIdx.x / CLUSTER])};
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -77,6 +134,8 @@ struct Vec {
 
 __device__ int lane() { return threadIdx.x & 31; }
 __device__ int warp() { return threadIdx.x >> 5; }
+__device__ int worker() { return warp() * CLUSTER + rank(); }  // of the stream's warps
+constexpr int WORKERS = WARPS * CLUSTER, SHARES = CLUSTER > 1 ? CLUSTER : WARPS;  // of sums, in the first block
 
 __device__ Vec load(const real* p) {
     Vec x;
@@ -93,6 +152,14 @@ __device__ void store(const Vec& x, real* p) {
     for (int i = 0; i < E; i++) {
         int c = lane() + 32 * i;
         if (c < D) p[c] = x.v[i];
+    }
+}
+
+__device__ void tell(const Vec& x, real* p) {
+#pragma unroll
+    for (int i = 0; i < E; i++) {
+        int c = lane() + 32 * i;
+        if (c < D) tell(p + c, x.v[i]);
     }
 }
 
@@ -280,29 +347,41 @@ __device__ Pack fetch(const real* p) {
     return x;
 }
 
-// done(row, column, sum_j x[row][j] M[j][column]) for two rows of x; columns from SECOND on read `x2` instead. Ends
-// with all results handed over and the block in step.
-template <int L, int IN, int OUT, int SECOND = OUT, class Done>
+// Columns of a layer that fall to one block, and numbers of its weights.
+__device__ constexpr int columns_of(Pass pass, int l) { return ceil_div(OUTPUTS[pass][l], CLUSTER); }
+__device__ constexpr int kept_of(Pass pass, int l) {
+    return (RESIDENT >> l) & 1 ? SIZES[l] / OUTPUTS[pass][l] * columns_of(pass, l) : 0;
+}
+
+__device__ constexpr int resident_numbers(Pass pass, int layers = NUM_LAYERS) {
+    int sum = 0;
+    for (int l = 0; l < layers; l++) sum += kept_of(pass, l);
+    return sum;
+}
+
+// done(row, column, sum_j x[row][j] M[j][column]) for two rows of x and the block's columns; the GRU's latter columns
+// read `x2` instead. Ends with all results handed over and the blocks in step.
+template <Pass PASS, int L, class Done>
 __device__ void layer(const Weights& w, const real* resident, const real* x, const real* x2, int ldx, real* part,
                       Done done) {
-    constexpr int COLS = best_columns(IN, OUT), PARTS = THREADS / COLS, STEP = ceil_div(IN / VEC, PARTS);
+    constexpr int OUT = OUTPUTS[PASS][L], IN = SIZES[L] / OUT, SHARE = columns_of(PASS, L);
+    constexpr int COLS = best_columns(IN, SHARE), PARTS = THREADS / COLS, STEP = ceil_div(IN / VEC, PARTS);
     constexpr bool HERE = (RESIDENT >> L) & 1, EXACT = STEP * PARTS * VEC == IN;
-    int offset = 0;
-#pragma unroll
-    for (int i = 0; i < L; i++) offset += (RESIDENT >> i) & 1 ? SIZES[i] : 0;
-    const real* M = HERE ? resident + offset : w.matrix[L];
+    constexpr int STRIDE = HERE ? SHARE : OUT, OFFSET = resident_numbers(PASS, L);
+    const int start = rank() * SHARE;
+    const real* M = HERE ? resident + OFFSET : w.matrix[L] + start * VEC;
     const int c = threadIdx.x % COLS, p = threadIdx.x / COLS;
 #pragma unroll
-    for (int first = 0; first < OUT; first += COLS) {
-        const int column = first + c;
-        if (p >= PARTS || column >= OUT) continue;
-        const real* from = (column < SECOND ? x : x2) + p * STEP * VEC;
-        const real* weights = M + (p * STEP * OUT + column) * VEC;
+    for (int first = 0; first < SHARE; first += COLS) {
+        const int own = first + c, column = start + own;
+        if (p >= PARTS || own >= SHARE || column >= OUT) continue;
+        const real* from = (L == GRU_BOTH && column >= SECOND[PASS] ? x2 : x) + p * STEP * VEC;
+        const real* weights = M + (p * STEP * STRIDE + own) * VEC;
         real s0 = 0, s1 = 0;
 #pragma unroll 8
         for (int j = 0; j < STEP; j++) {
             if (EXACT || (p * STEP + j) * VEC < IN) {
-                const Pack m = fetch<HERE>(weights + j * OUT * VEC);
+                const Pack m = fetch<HERE>(weights + j * STRIDE * VEC);
                 const Pack a = fetch<true>(from + j * VEC), b = fetch<true>(from + ldx + j * VEC);
 #pragma unroll
                 for (int i = 0; i < VEC; i++) s0 += m.v[i] * a.v[i], s1 += m.v[i] * b.v[i];
@@ -312,29 +391,34 @@ __device__ void layer(const Weights& w, const real* resident, const real* x, con
             done(0, column, s0);
             done(1, column, s1);
         } else {
-            part[p * 2 * OUT + column] = s0;
-            part[p * 2 * OUT + OUT + column] = s1;
+            part[p * 2 * SHARE + own] = s0;
+            part[p * 2 * SHARE + SHARE + own] = s1;
         }
     }
-    __syncthreads();
     if constexpr (PARTS > 1) {
-        for (int i = threadIdx.x; i < 2 * OUT; i += THREADS) {
+        __syncthreads();
+        for (int i = threadIdx.x; i < 2 * SHARE; i += THREADS) {
+            if (start + i % SHARE >= OUT) continue;
             real sum = 0;
 #pragma unroll
-            for (int q = 0; q < PARTS; q++) sum += part[q * 2 * OUT + i];
-            done(i / OUT, i % OUT, sum);
+            for (int q = 0; q < PARTS; q++) sum += part[q * 2 * SHARE + i];
+            done(i / SHARE, start + i % SHARE, sum);
         }
-        __syncthreads();
     }
+    meet();
 }
 
-// Copies the resident layers; the caller brings the block in step.
+// Copies the block's columns of the resident layers; the caller brings the block in step.
+template <Pass PASS>
 __device__ void keep_weights(const Weights& w, real* resident) {
 #pragma unroll
     for (int l = 0; l < NUM_LAYERS; l++) {
-        if (!((RESIDENT >> l) & 1)) continue;
-        for (int i = threadIdx.x; i < SIZES[l]; i += THREADS) resident[i] = w.matrix[l][i];
-        resident += SIZES[l];
+        const int out = OUTPUTS[PASS][l], share = columns_of(PASS, l) * VEC, start = rank() * share;
+        for (int i = threadIdx.x; i < kept_of(PASS, l); i += THREADS) {
+            const int column = start + i % share;
+            resident[i] = column < out * VEC ? w.matrix[l][i / share * out * VEC + column] : real(0);
+        }
+        resident += kept_of(PASS, l);
     }
 }
 
@@ -440,13 +524,25 @@ __device__ void bring(const real* from, real* to, int count) {
     for (int i = threadIdx.x - 96; i < count; i += THREADS - 96) to[i] = from[i];
 }
 
-// out[s] = total[s] ends[s] - uv ends[1 - s] + what the warps collected, in the order of the warps.
-__device__ void combine(const Star& star, const real* ends, const real* collected, real* out) {
-    for (int i = threadIdx.x; i < 2 * D; i += THREADS) {
+// What the warps of each block collected of `count` numbers, summed in the order of the warps, for the first block.
+__device__ void gather(const real* collected, real* gathered, int count) {
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+        real sum = 0;
+        for (int w = 0; w < WARPS; w++) sum += collected[w * count + i];
+        tell_first(gathered + rank() * count + i, sum);
+    }
+    meet();
+}
+
+// out[s] = total[s] ends[s] - uv ends[1 - s] + what the warps collected, in the order of the warps and of the blocks.
+__device__ void combine(const Star& star, const real* ends, const real* collected, real* gathered, real* out) {
+    const real* shares = CLUSTER > 1 ? gathered : collected;
+    if (CLUSTER > 1) gather(collected, gathered, 2 * D);
+    for (int i = threadIdx.x; i < 2 * D && rank() == 0; i += THREADS) {
         const int s = i / D, c = i % D;
         const real other = star.loop ? ends[c] : ends[(1 - s) * D + c];
         real sum = star.total[s] * ends[star.loop ? c : i] - star.uv * other;
-        for (int w = 0; w < WARPS; w++) sum += collected[w * 2 * D + i];
+        for (int w = 0; w < SHARES; w++) sum += shares[w * 2 * D + i];
         out[i] = sum;
     }
 }
@@ -458,22 +554,13 @@ __device__ void combine(const Star& star, const real* ends, const real* collecte
 struct Shared {
     alignas(16) real x[4 * D], y[2 * D], h[2 * D], r[2 * D], hid[2 * W], wide[2 * 6 * D + 2 * KD];
     real share_frame[2 * W], share_msg[2 * W];
-    alignas(16) real part[2 * THREADS], collected[WARPS * 2 * D];
+    alignas(16) real part[2 * THREADS], collected[WARPS * 2 * D], gathered[CLUSTER > 1 ? CLUSTER * 2 * D : 4];
     Star star;
     alignas(16) real resident[1];
 };
+static_assert(sizeof(Shared) + sizeof(real) * resident_numbers(FORWARD) <= SHARED_BYTES, "too little shared memory");
 
-extern __shared__ char memory[];
-
-__device__ constexpr int resident_numbers() {
-    int sum = 0;
-    for (int l = 0; l < NUM_LAYERS; l++) sum += (RESIDENT >> l) & 1 ? SIZES[l] : 0;
-    return sum;
-}
-
-static_assert(sizeof(Shared) + sizeof(real) * resident_numbers() <= SHARED_BYTES, "too little shared memory");
-
-// What a warp knows of an event. The first two warps are its endpoints: 0 the source, 1 the destination.
+// What a warp knows of an event. The first block's first two are its endpoints: 0 the source, 1 the destination.
 struct Event {
     int e, s, row_h, row_F, post_row;
     long long ends;  // row of the source in arrays of endpoints
@@ -484,7 +571,7 @@ __device__ Event read_event(const Stream& st, int e) {
     const int s = warp();
     const Plan& plan = st.plan;
     const int row_h = s ? plan.dst_h[e] : plan.src_h[e], row_F = s ? plan.dst_F[e] : plan.src_F[e];
-    return {e, s, row_h, row_F, st.z.n0 + 2 * e + s, 2ll * e, s < 2};
+    return {e, s, row_h, row_F, st.z.n0 + 2 * e + s, 2ll * e, s < 2 && rank() == 0};
 }
 
 __device__ real* coef_of(const Stream& st, const Event& ev, int slot) {
@@ -504,7 +591,7 @@ struct End {
 
 // Reflectors and coefficients of the rows that the chunk begins with.
 __device__ void open_initial(const Stream& st) {
-    for (int row = warp(); row < st.z.n0; row += WARPS) {
+    for (int row = worker(); row < st.z.n0; row += WORKERS) {
         Vec F[K];
         Coef t;
         load_parameters(st.tape, row, F);
@@ -527,10 +614,10 @@ __device__ void read_ends(const Stream& st, const Event& ev, Shared& sh, End& en
         store(end.y, tape.y_pre + (ev.ends + ev.s) * D);
     } else if (ev.s == 2) {
         read_star(st.plan, ev.e, sh.star);
-    } else {
+    } else if (ev.s > 2) {
         if (FRAME_UPDATE) bring(tape.hid_frame + ev.ends * W, sh.share_frame, 2 * W);
         bring(tape.hid_msg + ev.ends * W, sh.share_msg, 2 * W);
-        prefetch_leaves(st, ev.e);
+        if (CLUSTER == 1) prefetch_leaves(st, ev.e);  // a cluster's barriers empty the cache
     }
 }
 
@@ -542,8 +629,8 @@ __device__ void write_inputs(const Stream& st, const Event& ev, Shared& sh, cons
         partner = lower(end.frame, load(sh.y + (1 - ev.s) * D), t);
         store_coef(t, coef_of(st, ev, slot));
     }
-    store(end.h, sh.x + ev.s * 2 * D);
-    store(partner, sh.x + ev.s * 2 * D + D);
+    tell(end.h, sh.x + ev.s * 2 * D);
+    tell(partner, sh.x + ev.s * 2 * D + D);
     store(end.h, rows + (ev.ends + ev.s) * 2 * D);
     store(partner, rows + (ev.ends + ev.s) * 2 * D + D);
 }
@@ -552,13 +639,16 @@ __device__ void write_inputs(const Stream& st, const Event& ev, Shared& sh, cons
 __device__ void frame_step(const Stream& st, const Event& ev, Shared& sh, const End& end) {
     const Tape& tape = st.tape;
     if (ev.is_end) write_inputs(st, ev, sh, end, PRE, tape.x_frame);
-    __syncthreads();
-    layer<FRAME_IN, 2 * D, W>(st.w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
+    meet();
+    layer<FORWARD, FRAME_IN>(st.w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
         const real hid = relu(sh.share_frame[row * W + c] + sum);
-        tape.hid_frame[(ev.ends + row) * W + c] = sh.hid[row * W + c] = hid;
+        tape.hid_frame[(ev.ends + row) * W + c] = hid;
+        tell(sh.hid + row * W + c, hid);
     });
-    layer<FRAME_OUT, W, KD>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
-        tape.dF[(ev.ends + row) * KD + c] = sh.wide[row * KD + c] = sum + st.w.frame_bias[c];
+    layer<FORWARD, FRAME_OUT>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
+        sum += st.w.frame_bias[c];
+        tape.dF[(ev.ends + row) * KD + c] = sum;
+        tell_first(sh.wide + row * KD + c, sum);
     });
 }
 
@@ -597,25 +687,28 @@ __device__ void carry_over(const Stream& st, const Event& ev, Shared& sh, const 
         __syncthreads();
     }
     if (ev.is_end) write_inputs(st, ev, sh, end, POST, st.tape.x_msg);
-    __syncthreads();
-    if (threadIdx.x == 0) st.tape.smooth[ev.e] = sh.star.loop ? sh.r[0] : sh.r[0] + sh.r[1];
+    meet();
+    if (ev.is_end && threadIdx.x == 0) st.tape.smooth[ev.e] = sh.star.loop ? sh.r[0] : sh.r[0] + sh.r[1];
 }
 
 // Step 4 of alg:tsnn: message and GRU; the new stalks in sh.h.
 __device__ void update_stalks(const Stream& st, const Event& ev, Shared& sh) {
     const Tape& tape = st.tape;
-    layer<MSG_IN, 2 * D, W>(st.w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
+    layer<FORWARD, MSG_IN>(st.w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
         const real hid = relu(sh.share_msg[row * W + c] + sum);
-        tape.hid_msg[(ev.ends + row) * W + c] = sh.hid[row * W + c] = hid;
+        tape.hid_msg[(ev.ends + row) * W + c] = hid;
+        tell(sh.hid + row * W + c, hid);
     });
     // the message stands in rows as far apart as the states, which the other half of the GRU reads
-    layer<MSG_OUT, W, D>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
-        tape.m[(ev.ends + row) * D + c] = sh.x[row * 2 * D + D + c] = sum + st.w.msg_bias[c];
+    layer<FORWARD, MSG_OUT>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
+        sum += st.w.msg_bias[c];
+        tape.m[(ev.ends + row) * D + c] = sum;
+        tell(sh.x + row * 2 * D + D + c, sum);
     });
-    layer<GRU_BOTH, D, 6 * D, 3 * D>(
+    layer<FORWARD, GRU_BOTH>(
         st.w, sh.resident, sh.x + D, sh.x, 2 * D, sh.part,
-        [&](int row, int c, real sum) { sh.wide[row * 6 * D + c] = sum + st.w.gru_bias[c]; });
-    for (int i = threadIdx.x; i < 2 * D; i += THREADS) {
+        [&](int row, int c, real sum) { tell_first(sh.wide + row * 6 * D + c, sum + st.w.gru_bias[c]); });
+    for (int i = threadIdx.x; i < 2 * D && rank() == 0; i += THREADS) {
         const int row = i / D, c = i % D;
         const real *a = sh.wide + row * 6 * D, *b = a + 3 * D;
         const real reset = sigmoid(a[c] + b[c]), update = sigmoid(a[D + c] + b[D + c]), state = b[2 * D + c];
@@ -632,7 +725,7 @@ __device__ void lift_end(const Stream& st, const Event& ev, Shared& sh, End& end
     end.h = load(sh.h + ev.s * D);
     end.y = lift(end.frame, end.h, t);
     store_coef(t, coef_of(st, ev, GRU));
-    store(end.y, sh.y + ev.s * D);
+    tell(end.y, sh.y + ev.s * D);
     store(end.y, st.tape.y_ends + (ev.ends + ev.s) * D);
 }
 
@@ -647,7 +740,7 @@ __device__ void diffuse_leaves(const Stream& st, const Event& ev, Shared& sh, in
     const Star& star = sh.star;
     Vec pull_u = zero(), pull_v = zero();
     const Vec gain = load(st.w.gain);
-    for (int j = star.leaf + warp(); j < star.stop; j += WARPS) {
+    for (int j = star.leaf + worker(); j < star.stop; j += WORKERS) {
         const real a = st.plan.mult_src[j], b = st.plan.mult_dst[j];
         const Frame f = load_frame(st.tape, st.plan.act_F[j]);
         Vec h = load(stalk_before(st, star, ev.e, j, round));
@@ -678,7 +771,10 @@ __device__ void diffuse_end(const Stream& st, const Event& ev, Shared& sh, int r
     coefficients(end.frame, end.h, t);
     write_after(st, j, round, end.h, t);
     end.y = subtract(end.frame, t, end.h);
-    store(end.y, sh.y + s * D);
+    if (round < ROUNDS - 1)
+        tell(end.y, sh.y + s * D);
+    else
+        store(end.y, sh.y + s * D);  // the others are at the next event already
     store(end.y, st.tape.y_ends + at_end(st, ev.e, round + 1, s));
 }
 
@@ -688,18 +784,22 @@ __device__ void diffuse(const Stream& st, const Event& ev, Shared& sh, End& end)
     for (int round = 0; round < ROUNDS; round++) {
         diffuse_leaves(st, ev, sh, round);
         __syncthreads();
-        combine(star, sh.y, sh.collected, sh.r);
+        combine(star, sh.y, sh.collected, sh.gathered, sh.r);
         __syncthreads();
         if (ev.is_end && !(ev.s && star.loop)) diffuse_end(st, ev, sh, round, end);
-        __syncthreads();
+        if (round < ROUNDS - 1)
+            meet();
+        else
+            __syncthreads();
     }
     if (ROUNDS > 0) return;
-    for (int j = star.first + warp(); j < star.stop; j += WARPS) {  // entries go on as they are
+    for (int j = star.first + worker(); j < star.stop; j += WORKERS) {  // entries go on as they are
         Coef t;
         load_coef(coef_before(st, star, ev.e, j, 0), t);
         store(load(stalk_before(st, star, ev.e, j, 0)), st.tape.h + (long long)(st.z.n0 + j) * D);
         store_coef(t, st.tape.t_h + (long long)(st.z.n0 + j) * KR);
     }
+    meet();
 }
 
 // |h_u - Q_uv h_v|^2 after the last round (eq:loss_aux); 0 for a self-loop.
@@ -709,13 +809,13 @@ __device__ void measure_energy(const Stream& st, const Event& ev, const Shared& 
     if (lane() == 0) st.tape.energy[ev.e] = sh.star.loop ? real(0) : energy;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void BLOCKS __launch_bounds__(THREADS)
     forward(const Plan plan, const Sizes z, const Weights weights, const Tape tapes) {
-    Shared& sh = *reinterpret_cast<Shared*>(memory);
+    Shared& sh = *reinterpret_cast<Shared*>(shared_memory());
     const Stream st = own_stream(plan, z, weights, tapes);
-    keep_weights(st.w, sh.resident);
+    keep_weights<FORWARD>(st.w, sh.resident);
     open_initial(st);
-    __syncthreads();
+    meet();
     for (int e = 0; e < z.n; e++) {
         const Event ev = read_event(st, e);
         End end;
@@ -726,11 +826,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         carry_over(st, ev, sh, end);
         update_stalks(st, ev, sh);
         if (ev.is_end) lift_end(st, ev, sh, end);
-        __syncthreads();
+        meet();
         diffuse(st, ev, sh, end);
-        if (ev.s == 0) measure_energy(st, ev, sh);
+        if (ev.is_end && ev.s == 0) measure_energy(st, ev, sh);
         __syncthreads();
     }
+    if (CLUSTER > 1) meet();  // nobody leaves whose memory is still written
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -809,14 +910,15 @@ __device__ void close_frame(const Tape& tape, const Frame& f, FrameGrad a, int r
 }
 
 struct SharedBack {
-    alignas(16) real g[2 * D], gr[2 * D], sums[2 * D], gx[4 * D], hbar[2 * D], m[2 * D], cross[2 * D];
+    alignas(16) real g[2 * D], gr[2 * D], sums[2 * D], gx[4 * D], hbar[2 * D], state[2 * D], m[2 * D], cross[2 * D];
     alignas(16) real hid[2 * W], wide[2 * WIDE], part[2 * THREADS], collected[WARPS * 2 * D];
+    alignas(16) real gathered[CLUSTER > 1 ? CLUSTER * 2 * D : 4];
     real hid_frame[2 * W], hid_msg[2 * W], gates[8 * D], x_msg[4 * D];
     real r_ends[2 * D * ROUNDS + 1], y_ends[2 * D * ROUNDS + 1];
     Star star;
     alignas(16) real resident[1];
 };
-static_assert(sizeof(SharedBack) + sizeof(real) * resident_numbers() <= SHARED_BYTES, "too little shared memory");
+static_assert(sizeof(SharedBack) + sizeof(real) * resident_numbers(BACKWARD) <= SHARED_BYTES, "too little shared memory");
 
 // What a warp carries back through an event, if it is an endpoint.
 struct Back {
@@ -850,8 +952,8 @@ __device__ void read_after(const Stream& st, const Grads& g, const Event& ev, Sh
         if (back.acts) back.gh = load(g.gh + row * D);
     } else if (ev.s == 2) {
         read_star(st.plan, e, sh.star);
-    } else {
-        prefetch_leaves(st, e);
+    } else if (ev.s > 2) {
+        if (CLUSTER == 1) prefetch_leaves(st, e);
         if (FRAME_UPDATE) bring(tape.hid_frame + ev.ends * W, sh.hid_frame, 2 * W);
         bring(tape.hid_msg + ev.ends * W, sh.hid_msg, 2 * W);
         bring(tape.gates + ev.ends * 4 * D, sh.gates, 8 * D);
@@ -879,7 +981,7 @@ __device__ void leaves_adjoint(const Stream& st, const Grads& g, const Event& ev
     const Star& star = sh.star;
     Vec pull_u = zero(), pull_v = zero();
     const Vec gain = load(st.w.gain);
-    for (int j = star.leaf + warp(); j < star.stop; j += WARPS) {
+    for (int j = star.leaf + worker(); j < star.stop; j += WORKERS) {
         const real a = st.plan.mult_src[j], b = st.plan.mult_dst[j];
         const int row_F = st.plan.act_F[j], row_h = st.plan.act_h[j];
         const Frame f = load_frame(st.tape, row_F);
@@ -908,14 +1010,14 @@ __device__ void leaves_adjoint(const Stream& st, const Grads& g, const Event& ev
     store(pull_v, sh.collected + warp() * 2 * D + D);
 }
 
-// Gradient of an endpoint's r in one round, into sh.gr.
+// Gradient of an endpoint's r in one round, into everybody's sh.gr.
 __device__ void end_adjoint(const Stream& st, const Event& ev, SharedBack& sh, int round, Back& back, Vec& gD) {
     const Vec r = load(sh.r_ends + (2 * round + ev.s) * D);
     Coef t_r, t_q;
     load_coef(t_round(st, sh.star.first + ev.s, round), t_r);
     const real c = step_size(st.eta, sh.star.degree[ev.s]);
     const Vec gq = step_adjoint(c, load(st.w.gain), subtract(back.frame, t_r, r), back.gh, gD);
-    store(lift(back.frame, gq, t_q), sh.gr + ev.s * D);
+    tell(lift(back.frame, gq, t_q), sh.gr + ev.s * D);
     collect(back.share, gq, t_q, r, t_r);
 }
 
@@ -929,10 +1031,10 @@ __device__ void diffusion_adjoint(const Stream& st, const Grads& g, const Event&
     }
     for (int round = ROUNDS - 1; round >= 0; round--) {
         if (back.acts) end_adjoint(st, ev, sh, round, back, gD);
-        __syncthreads();
+        meet();
         leaves_adjoint(st, g, ev, sh, round, gD);
         __syncthreads();
-        combine(star, sh.gr, sh.collected, sh.sums);
+        combine(star, sh.gr, sh.collected, sh.gathered, sh.sums);
         __syncthreads();
         if (!back.acts) continue;
         Coef t;
@@ -942,7 +1044,8 @@ __device__ void diffusion_adjoint(const Stream& st, const Grads& g, const Event&
         axpy(real(1), lift_adjoint(back.frame, back.share, before, t, sum), back.gh);
     }
     if (ROUNDS > 0) return;
-    for (int j = star.leaf + warp(); j < star.stop; j += WARPS)
+    if (CLUSTER > 1) meet();  // what the first block added at the event before
+    for (int j = star.leaf + worker(); j < star.stop; j += WORKERS)
         if (st.plan.act_h[j] >= st.z.base)
             add_to(g.gh + (long long)st.plan.act_h[j] * D, load(g.gh + (long long)(st.z.n0 + j) * D));
 }
@@ -951,33 +1054,34 @@ __device__ void diffusion_adjoint(const Stream& st, const Grads& g, const Event&
 __device__ void stalks_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, const Back& back) {
     if (ev.is_end) store(back.gh, sh.g + ev.s * D);
     __syncthreads();
-    for (int i = threadIdx.x; i < 2 * D; i += THREADS) {
+    for (int i = threadIdx.x; i < 2 * D && rank() == 0; i += THREADS) {
         const int row = i / D, c = i % D;
         const real* gates = sh.gates + row * 4 * D + c;
         const real reset = gates[0], update = gates[D], candidate = gates[2 * D], state = gates[3 * D];
         const real up = sh.g[i], hbar = sh.x_msg[row * 2 * D + c];
         const real v = up * (real(1) - update) * (real(1) - candidate * candidate);
-        real *out = g.d_gates + (ev.ends + row) * 4 * D + c, *kept = sh.wide + row * WIDE + c;
-        out[0] = kept[0] = v * reset;
-        out[D] = kept[D] = v * state * reset * (real(1) - reset);
-        out[2 * D] = kept[2 * D] = up * (hbar - candidate) * update * (real(1) - update);
-        out[3 * D] = kept[3 * D] = v;
-        sh.hbar[i] = up * update;
+        const real of_gates[4] = {v * reset, v * state * reset * (real(1) - reset),
+                                  up * (hbar - candidate) * update * (real(1) - update), v};
+#pragma unroll
+        for (int gate = 0; gate < 4; gate++) {
+            g.d_gates[((ev.ends + row) * 4 + gate) * D + c] = of_gates[gate];
+            tell(sh.wide + row * WIDE + gate * D + c, of_gates[gate]);
+        }
+        tell(sh.hbar + i, up * update);
     }
-    __syncthreads();
-    layer<GRU_BOTH, 3 * D, 2 * D, D>(
-        st.w, sh.resident, sh.wide + D, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
-            if (c < D)
-                g.d_msg_out[(ev.ends + row) * D + c] = sh.m[row * D + c] = sum;
-            else
-                sh.hbar[row * D + c - D] += sum;
-        });
-    layer<MSG_OUT, D, W>(st.w, sh.resident, sh.m, sh.m, D, sh.part, [&](int row, int c, real sum) {
-        sum = sh.hid_msg[row * W + c] > real(0) ? sum : real(0);
-        g.d_msg_hid[(ev.ends + row) * W + c] = sh.hid[row * W + c] = sum;
+    meet();
+    layer<BACKWARD, GRU_BOTH>(st.w, sh.resident, sh.wide + D, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
+        if (c < D) g.d_msg_out[(ev.ends + row) * D + c] = sum;
+        tell(c < D ? sh.m + row * D + c : sh.state + row * D + c - D, sum);
     });
-    layer<MSG_IN, W, 2 * D>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
-        sh.gx[row * 2 * D + c] = c < D ? sum + sh.hbar[row * D + c] : sum;
+    layer<BACKWARD, MSG_OUT>(st.w, sh.resident, sh.m, sh.m, D, sh.part, [&](int row, int c, real sum) {
+        sum = sh.hid_msg[row * W + c] > real(0) ? sum : real(0);
+        g.d_msg_hid[(ev.ends + row) * W + c] = sum;
+        tell(sh.hid + row * W + c, sum);
+    });
+    layer<BACKWARD, MSG_IN>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part, [&](int row, int c, real sum) {
+        if (c < D) sum += sh.hbar[row * D + c] + sh.state[row * D + c];
+        tell_first(sh.gx + row * 2 * D + c, sum);
     });
 }
 
@@ -1046,17 +1150,18 @@ __device__ void frames_adjoint(const Stream& st, const Grads& g, const Event& ev
             if (FRAME_UPDATE && back.acts)
                 axpy(real(2) * g.up_smooth[ev.e], load(st.tape.dF + (ev.ends + ev.s) * KD + i * D), step[i]);
             store(step[i], g.d_frame_out + (ev.ends + ev.s) * KD + i * D);
-            store(step[i], sh.wide + ev.s * WIDE + i * D);
+            tell(step[i], sh.wide + ev.s * WIDE + i * D);
         }
     }
-    __syncthreads();
+    meet();
     if (!FRAME_UPDATE) return;
-    layer<FRAME_OUT, KD, W>(st.w, sh.resident, sh.wide, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
+    layer<BACKWARD, FRAME_OUT>(st.w, sh.resident, sh.wide, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
         sum = sh.hid_frame[row * W + c] > real(0) ? sum : real(0);
-        g.d_frame_hid[(ev.ends + row) * W + c] = sh.hid[row * W + c] = sum;
+        g.d_frame_hid[(ev.ends + row) * W + c] = sum;
+        tell(sh.hid + row * W + c, sum);
     });
-    layer<FRAME_IN, W, 2 * D>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part,
-                              [&](int row, int c, real sum) { sh.gx[row * 2 * D + c] = sum; });
+    layer<BACKWARD, FRAME_IN>(st.w, sh.resident, sh.hid, sh.hid, W, sh.part,
+                              [&](int row, int c, real sum) { tell_first(sh.gx + row * 2 * D + c, sum); });
 }
 
 // Adjoint of the reads: the endpoints' gradients go to the versions they came from.
@@ -1081,16 +1186,18 @@ __device__ void reads_adjoint(const Stream& st, const Grads& g, const Event& ev,
 __device__ void sum_gain(const Grads& g, SharedBack& sh, const Vec& gD) {
     store(gD, sh.collected + warp() * D);
     __syncthreads();
-    for (int c = threadIdx.x; c < D; c += THREADS) {
+    const real* shares = CLUSTER > 1 ? sh.gathered : sh.collected;
+    if (CLUSTER > 1) gather(sh.collected, sh.gathered, D);
+    for (int c = threadIdx.x; c < D && rank() == 0; c += THREADS) {
         real sum = 0;
-        for (int i = 0; i < WARPS; i++) sum += sh.collected[i * D + c];
+        for (int i = 0; i < SHARES; i++) sum += shares[i * D + c];
         g.gD[c] = sum;
     }
 }
 
 // Gradients of the frames that the chunk begins with.
 __device__ void close_initial(const Stream& st, const Grads& g) {
-    for (int row = warp(); row < st.z.n0; row += WARPS) {
+    for (int row = worker(); row < st.z.n0; row += WORKERS) {
         Vec out[K];
 #pragma unroll
         for (int i = 0; i < K; i++) out[i] = load(g.gF + ((long long)row * K + i) * D);
@@ -1100,13 +1207,14 @@ __device__ void close_initial(const Stream& st, const Grads& g) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void BLOCKS __launch_bounds__(THREADS)
     backward(const Plan plan, const Sizes z, const Weights weights, const Tape tapes, const Grads grads) {
-    SharedBack& sh = *reinterpret_cast<SharedBack*>(memory);
+    SharedBack& sh = *reinterpret_cast<SharedBack*>(shared_memory());
     const Stream st = own_stream(plan, z, weights, tapes);
     const Grads g = own(grads, z.grads);
     Vec gD = zero();
-    keep_weights(st.w, sh.resident);
+    keep_weights<BACKWARD>(st.w, sh.resident);
+    if (CLUSTER > 1) meet();  // all are there
     for (int e = z.n - 1; e >= 0; e--) {
         const Event ev = read_event(st, e);
         Back back;
