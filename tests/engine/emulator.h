@@ -1,13 +1,17 @@
 // Runs a CUDA kernel on the host, one fiber a thread of the block: slow, exact in its order, and without a GPU.
 //
 // A fiber runs until it has to wait for others, at a barrier of its block or cluster or at a shuffle of its warp; then the
-// next goes on.
+// next goes on. Blocks and warps fall behind at random, so that a missing barrier shows.
 
+#include <setjmp.h>
 #include <ucontext.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <memory>
+#include <random>
 #include <vector>
 
 using std::exp;
@@ -34,10 +38,12 @@ namespace emulator {
 
 constexpr int BYTES = 256 * 1024;  // of shared memory
 
+constexpr int STACK = 128 * 1024;  // of a fiber
+
 struct Fiber {
-    ucontext_t context;
-    std::vector<char> stack;
-    bool done;
+    ucontext_t begin;  // the way onto its own stack
+    jmp_buf at;        // where it goes on; unlike swapcontext, a jump asks nothing of the kernel
+    bool started, done;
 };
 
 struct Barrier {
@@ -56,20 +62,26 @@ struct alignas(64) Block {
 
 static int threads, current, first_block;
 static std::vector<Fiber> fibers;
+static std::vector<std::unique_ptr<char[]>> stacks;  // kept from run to run
 static std::vector<Warp> warps;
 static std::vector<Block> blocks;  // of one cluster
 static Barrier cluster;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static std::function<void()> body;
 
 static void run(int fiber) {
     current = fiber;
     threadIdx.x = fiber % threads;
     blockIdx.x = first_block + fiber / threads;
-    swapcontext(&scheduler, &fibers[fiber].context);
+    if (_setjmp(scheduler)) return;
+    if (fibers[fiber].started) _longjmp(fibers[fiber].at, 1);
+    fibers[fiber].started = true;
+    setcontext(&fibers[fiber].begin);
 }
 
-static void yield() { swapcontext(&fibers[current].context, &scheduler); }
+static void yield() {
+    if (!_setjmp(fibers[current].at)) _longjmp(scheduler, 1);
+}
 
 static void wait_for(Barrier& barrier, int count) {
     const int round = barrier.round;
@@ -95,18 +107,31 @@ static void run_cluster(int first, int count, int size, std::function<void()> ke
     fibers = std::vector<Fiber>(count * size);
     warps = std::vector<Warp>(count * size / 32);
     blocks = std::vector<Block>(count);
-    for (Fiber& fiber : fibers) {
-        fiber.stack.resize(128 * 1024);
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.data();
-        fiber.context.uc_stack.ss_size = fiber.stack.size();
-        makecontext(&fiber.context, run_fiber, 0);
+    while (stacks.size() < fibers.size()) stacks.emplace_back(new char[STACK]);
+    for (size_t i = 0; i < fibers.size(); i++) {
+        ucontext_t& context = fibers[i].begin;
+        getcontext(&context);
+        context.uc_stack.ss_sp = stacks[i].get();
+        context.uc_stack.ss_size = STACK;
+        makecontext(&context, run_fiber, 0);
     }
+    std::minstd_rand draw;
+    std::vector<int> pauses(count * (1 + size / 32));  // of blocks and of warps: turns that they are still left out
+    const auto pauses_now = [&](int who) {
+        if (!pauses[who] && draw() % 32 == 0) pauses[who] = draw() % 64;
+        return pauses[who] && pauses[who]--;
+    };
     for (int left = count * size; left;)
-        for (int i = 0; i < count * size; i++) {
-            if (fibers[i].done) continue;
-            run(i);
-            left -= fibers[i].done;
+        for (int block = 0; block < count; block++) {
+            if (pauses_now(block)) continue;
+            for (int first = block * size; first < (block + 1) * size; first += 32) {
+                if (pauses_now(count + first / 32)) continue;
+                for (int i = first; i < first + 32; i++) {
+                    if (fibers[i].done) continue;
+                    run(i);
+                    left -= fibers[i].done;
+                }
+            }
         }
 }
 
@@ -130,4 +155,5 @@ static Real __shfl_xor_sync(unsigned, Real value, int gap) {
     return Real(warp.value[half][lane ^ gap]);
 }
 
+static long long clock64() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 static float4 __ldcg(const float4* p) { return *p; }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -60,10 +62,11 @@ def test_without_a_gpu_its_benchmark_is_refused():
         bench_gpu("dgb:uci", config_of())
 
 
-@needs_cupy
-@pytest.mark.parametrize("rounds", [0, 1, 2])
-def test_a_stream_does_not_depend_on_its_neighbors(rounds):
-    """Three streams at once and each alone: logs and gradients agree to rounding."""
+Run = Callable[..., tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]]
+
+
+def three_streams(rounds: int) -> Run:
+    """The recurrence of a chunk with gradients: run(some of three streams, blocks of each) -> logs, gradients."""
     settings = {"train__device": "cuda", "train__engine": "cuda", "train__dtype": "float32"}
     config = config_of(**settings, model__diffusion_steps=rounds)
     trainer = Trainer(config, split_by_time(tied_stream()), lambda model: 0.0)
@@ -78,14 +81,36 @@ def test_a_stream_does_not_depend_on_its_neighbors(rounds):
     context, (h, F) = draw(trainer.model.context(plan, trainer.stream)), map(draw, trainer.store.gather(plan.nodes))
     eta = torch.tensor([0.01, 0.1, 0.2], device="cuda")
 
-    def run(streams: slice) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]:
-        own = Parameters(*(weight[streams].clone().requires_grad_() for weight in weights))
-        log = cuda_update(shared, config.model, eta[streams], context[streams], h[streams], F[streams], own)
+    def run(at: slice, blocks: int = 1) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]:
+        own = Parameters(*(weight[at].clone().requires_grad_() for weight in weights))
+        log = cuda_update(shared, config.model, eta[at], context[at], h[at], F[at], own, blocks)
         sum(part.square().sum() for part in log).backward()
         return log, [weight.grad for weight in own]
 
+    return run
+
+
+def assert_alike(a: torch.Tensor, b: torch.Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-5 * a.abs().max().item())
+
+
+@needs_cupy
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_a_stream_does_not_depend_on_its_neighbors(rounds):
+    """Three streams at once and each alone: logs and gradients agree to rounding."""
+    run = three_streams(rounds)
     together, gradients = run(slice(0, 3))
     for i in range(3):
         alone, own_gradients = run(slice(i, i + 1))
         for a, b in zip((*together, *gradients), (*alone, *own_gradients), strict=True):
-            torch.testing.assert_close(a[i], b[0], rtol=0, atol=1e-5 * a[i].abs().max().item())
+            assert_alike(a[i], b[0])
+
+
+@needs_cupy
+@pytest.mark.parametrize("blocks", [2, 4, 8])
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_a_cluster_of_blocks_computes_what_one_does(rounds, blocks):
+    run = three_streams(rounds)
+    alone, cluster = run(slice(0, 3)), run(slice(0, 3), blocks)
+    for a, b in zip((*alone[0], *alone[1]), (*cluster[0], *cluster[1]), strict=True):
+        assert_alike(a, b)

@@ -10,7 +10,11 @@ import torch
 from tests.engine import emulated
 from tests.engine.streams import config_of, tricky_stream
 from tests.engine.test_parity import ENGINES, SWITCHES, check_parity
+from tests.test_contracts import tied_stream
+from tsnn.data.split import split_by_time
 from tsnn.engine import cuda
+from tsnn.engine.fused import Parameters
+from tsnn.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler is at hand")
 
@@ -46,3 +50,20 @@ def test_kernels_in_float32_with_whole_vectors():
     assert shape.vector == 4
     assert shape.resident
     check_parity(config, tricky_stream(), "arrival", "emulated", 1e-4)
+
+
+def test_every_stage_takes_time():
+    """The clocks of `tsnn bench gpu`: both passes, all stages, and the figures stay what they are."""
+    config = config_of()
+    trainer = Trainer(config, split_by_time(tied_stream()), lambda model: 0.0)
+    model, plan = trainer.model, next(iter(trainer.planner.walk(20, 20))).update
+    weights = Parameters(*(weight.detach()[None].requires_grad_() for weight in Parameters.of(model.updater)))
+    h, F = (part[None] for part in trainer.store.gather(plan.nodes))
+    context, eta = model.context(plan, trainer.stream)[None], torch.full((1,), 0.1)
+    shared = cuda.DevicePlan.of(plan, torch.device("cpu"))
+    cycles = torch.zeros(2, len(cuda.STAGES), dtype=torch.int64)
+    timed = cuda.cuda_update(shared, config.model, eta, context, h, F, weights, 2, cycles)
+    torch.autograd.backward(timed, [torch.ones_like(part) for part in timed])
+    assert (cycles > 0).all()
+    plain = cuda.cuda_update(shared, config.model, eta, context, h, F, weights, 2)
+    assert all(torch.equal(a, b) for a, b in zip(timed, plain, strict=True))

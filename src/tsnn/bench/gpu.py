@@ -14,7 +14,7 @@ from tsnn.bench.machine import machine_card
 from tsnn.config import Config
 from tsnn.data.catalog import default_split, load
 from tsnn.data.split import Split
-from tsnn.engine.cuda import DevicePlan, Shape, clock_rate, cuda_update, has_cupy
+from tsnn.engine.cuda import STAGES, DevicePlan, Logs, Shape, clock_rate, cuda_update, has_cupy
 from tsnn.engine.fused import Parameters
 from tsnn.errors import ConfigError
 from tsnn.plan.chunk import UpdatePlan
@@ -23,6 +23,7 @@ from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
 
 POPULATIONS = (1, 128)
+CLUSTERS = (1, 2, 4, 8)  # thread blocks that share one stream
 LANES = 128  # float32 multiply-adds a multiprocessor starts each cycle
 REPEATS = 3
 
@@ -44,7 +45,11 @@ def bench_gpu(data: str, config: Config, populations: tuple[int, ...] = POPULATI
         "data": data,
         "machine": machine_card(),
         "config": config.model_dump(),
-        "one_stream": {"train_events_per_s": max(rates), "floor_us_per_event": _floor(config)},
+        "one_stream": {
+            "train_events_per_s": max(rates),
+            "floor_us_per_event": _floor(config),
+            "clusters": [_cluster(trainer(), plan, blocks) for blocks in CLUSTERS],
+        },
         "populations": [
             _population(trainer(), plan, streams) | _population_training(config, split, streams)
             for streams in populations
@@ -84,8 +89,50 @@ def _late_plan(trainer: Trainer) -> UpdatePlan:
     return last.update
 
 
+def _cluster(trainer: Trainer, plan: UpdatePlan, blocks: int) -> dict[str, Any]:
+    """The chunk's recurrence of one stream by so many thread blocks, and where its time goes."""
+    forward, adjoint = _recurrence_seconds(trainer, plan, 1, blocks)
+    cycles = torch.zeros(2, len(STAGES), dtype=torch.int64, device="cuda")
+    log = _recurrence(trainer, plan, 1, blocks, cycles)()
+    torch.autograd.backward(log, [torch.ones_like(part) for part in log])
+    shares = 1e6 * cycles.double().cpu() / clock_rate() / plan.num_events
+    stages = [dict(zip(STAGES, row, strict=True)) for row in shares.tolist()]
+    return {
+        "blocks": blocks,
+        "forward_us_per_event": 1e6 * forward / plan.num_events,
+        "backward_us_per_event": 1e6 * adjoint / plan.num_events,
+        "forward_stages_us": stages[0],
+        "backward_stages_us": stages[1],
+    }
+
+
 def _population(trainer: Trainer, plan: UpdatePlan, streams: int) -> dict[str, float]:
-    """The chunk's recurrence for so many streams at once, forward and backward with all weight gradients."""
+    """The chunk's recurrence for so many streams at once."""
+    forward, adjoint = _recurrence_seconds(trainer, plan, streams, 1)
+    rows = streams * plan.num_events
+    return {
+        "streams": streams,
+        "forward_us_per_event_and_stream": 1e6 * forward / plan.num_events,
+        "backward_us_per_event_and_stream": 1e6 * adjoint / plan.num_events,
+        "update_events_per_s": rows / forward,
+        "recurrence_training_events_per_s": rows / (forward + adjoint),
+    }
+
+
+def _recurrence_seconds(trainer: Trainer, plan: UpdatePlan, streams: int, blocks: int) -> tuple[float, float]:
+    """Forward, without a graph, and backward, with all weight gradients."""
+    run = _recurrence(trainer, plan, streams, blocks)
+    with torch.no_grad():
+        forward = _best_seconds(run)
+    log = run()
+    up = [torch.ones_like(part) for part in log]
+    return forward, _best_seconds(lambda: torch.autograd.backward(log, up, retain_graph=True))
+
+
+def _recurrence(
+    trainer: Trainer, plan: UpdatePlan, streams: int, blocks: int, cycles: Tensor | None = None
+) -> Callable[[], Logs]:
+    """The chunk's recurrence, ready to run, all streams alike."""
     model, device = trainer.model, torch.device("cuda")
     config = model.config.model
 
@@ -96,23 +143,7 @@ def _population(trainer: Trainer, plan: UpdatePlan, streams: int) -> dict[str, f
     h, F = (many(part) for part in trainer.store.gather(plan.nodes))
     context, eta = many(model.context(plan, trainer.stream)), many(capped_step(config.step_size, model.updater.gain()))
     shared = DevicePlan.of(plan, device)
-
-    def forward() -> Any:
-        return cuda_update(shared, config, eta, context, h, F, weights)
-
-    with torch.no_grad():
-        update = _best_seconds(forward)
-    log = forward()
-    up = [torch.ones_like(part) for part in log]
-    adjoint = _best_seconds(lambda: torch.autograd.backward(log, up, retain_graph=True))
-    rows = streams * plan.num_events
-    return {
-        "streams": streams,
-        "forward_us_per_event_and_stream": 1e6 * update / plan.num_events,
-        "backward_us_per_event_and_stream": 1e6 * adjoint / plan.num_events,
-        "update_events_per_s": rows / update,
-        "recurrence_training_events_per_s": rows / (update + adjoint),
-    }
+    return lambda: cuda_update(shared, config, eta, context, h, F, weights, blocks, cycles)
 
 
 def _best_seconds(work: Callable[[], Any]) -> float:

@@ -29,13 +29,14 @@ Logs = tuple[Tensor, Tensor, Tensor, Tensor]
 Shapes = dict[str, tuple[int, ...]]
 
 GROUP = 32  # streams of one product
+STAGES = ("reads", "frame network", "new frames", "message and GRU", "diffusion")  # of an event, forward and backward
 _PLAN = ("src_h", "dst_h", "src_F", "dst_F", "act_ptr", "act_h", "act_F", "is_loop", "mult_src", "mult_dst")
 _NUM_COEF = 5
 _ALIGN = 32  # numbers
 _HOPPER_BYTES = 227 * 1024  # of shared memory that a block may have there
 _REAL = {torch.float32: "float", torch.float64: "double"}
 _SIZES = np.dtype(
-    [("tape", "i8"), ("weights", "i8"), ("grads", "i8"), ("eta", "u8"), ("eps", "f8")]
+    [("tape", "i8"), ("weights", "i8"), ("grads", "i8"), ("eta", "u8"), ("eps", "f8"), ("cycles", "u8")]
     + [(name, "i4") for name in ("n", "n0", "num_active", "base")]
 )
 
@@ -78,6 +79,7 @@ class Shape(NamedTuple):
     frame_update: bool
     carry_over: bool
     cluster: int  # blocks of a stream
+    timed: bool = False  # whether they count the cycles of STAGES
 
     @classmethod
     def of(cls, cfg: ModelConfig, dtype: torch.dtype, cluster: int = 1) -> Shape:
@@ -108,18 +110,17 @@ class Shape(NamedTuple):
     def shares(self) -> tuple[int, ...]:
         """The same that fall to one block, in the pass where it is more: a layer is shared by its outputs."""
         d, w = self.d, self.w
-        ends = ((2 * d, w), (w, self.k * d), (2 * d, w), (w, d), (d, 6 * d))
-        inputs_back = (w, self.k * d, w, d, 3 * d)
+        outputs = (w, 2 * d), (self.k * d, w), (w, 2 * d), (d, w), (6 * d, 2 * d)  # forward, backward
         return tuple(
-            max(fan * -(-(size // fan) // self.cluster) for fan in (inputs, back))
-            for size, (inputs, _), back in zip(self.layers, ends, inputs_back, strict=True)
+            max(size // out * -(-out // self.cluster) for out in both)
+            for size, both in zip(self.layers, outputs, strict=True)
         )
 
     @property
     def work_bytes(self) -> int:
         """Shared memory of the larger of both kernels, weights apart (the source checks it)."""
         wide, warps = max(self.k, 4) * self.d, self.threads // 32
-        vectors = 32 + 2 * warps + 4 * self.rounds + (2 * self.cluster if self.cluster > 1 else 0)
+        vectors = 28 + warps * (4 if self.rounds > 1 else 2) + 4 * self.rounds + 2 * self.cluster
         return self.dtype.itemsize * (vectors * self.d + 6 * self.w + 2 * wide + 2 * self.threads + 64)
 
     @property
@@ -143,8 +144,9 @@ def source(shape: Shape) -> str:
     """The kernels' text for a shape."""
     constants = {
         "REAL": _REAL[shape.dtype], "D": shape.d, "K": shape.k, "KR": shape.kr, "W": shape.w, "ROUNDS": shape.rounds,
-        "FRAME_UPDATE": int(shape.frame_update), "CARRY_OVER": int(shape.carry_over), "CLUSTER": shape.cluster, "THREADS": shape.threads,
-        "SHARED_BYTES": shape.shared_bytes, "VEC": shape.vector, "RESIDENT": shape.resident,
+        "FRAME_UPDATE": int(shape.frame_update), "CARRY_OVER": int(shape.carry_over), "CLUSTER": shape.cluster,
+        "TIMED": int(shape.timed), "THREADS": shape.threads, "SHARED_BYTES": shape.shared_bytes, "VEC": shape.vector,
+        "RESIDENT": shape.resident,
     }  # fmt: skip
     header = "".join(f"#define {name} {value}\n" for name, value in constants.items())
     return header + Path(__file__).with_name("recurrence.cu").read_text()
@@ -233,14 +235,16 @@ def cuda_update(
     F0: Tensor,
     weights: Parameters,
     cluster: int = 1,
+    cycles: Tensor | None = None,
 ) -> Logs:
     """Run the recurrence of a chunk for P streams.
 
     context (P, n, 2, C), h0 (P, n0, d), F0 (P, n0, k, d), weights (P, ...), eta (P,) the capped step sizes -> the logs
-    of `tsnn.engine.fused.fused_update`, each with a first dimension P. `cluster` thread blocks work on each stream.
+    of `tsnn.engine.fused.fused_update`, each with a first dimension P. `cluster` thread blocks work on each stream; to
+    `cycles` (2, STAGES) the first one adds what forward and backward pass take.
     """
-    shape = Shape.of(cfg, weights.theta.dtype, cluster)
-    return CudaUpdate.apply(plan, shape, cfg.reflector_eps, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
+    shape = Shape.of(cfg, weights.theta.dtype, cluster)._replace(timed=cycles is not None)
+    return CudaUpdate.apply(plan, shape, cfg.reflector_eps, cycles, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class CudaUpdate(torch.autograd.Function):
@@ -252,6 +256,7 @@ class CudaUpdate(torch.autograd.Function):
         plan: DevicePlan,
         shape: Shape,
         eps: float,
+        cycles: Tensor | None,
         eta: Tensor,
         context: Tensor,
         h0: Tensor,
@@ -268,9 +273,10 @@ class CudaUpdate(torch.autograd.Function):
             for at in groups(len(eta)):
                 torch.baddbmm(bias[at, None], rows[at], share[at], out=out[at])
         packed = _forward_weights(shape, p)
-        sizes = _sizes(plan, eta, eps, tape=tape.stride, weights=packed.stride)
+        strides = {"tape": tape.stride, "weights": packed.stride}
+        sizes = _sizes(plan, eta, eps, None if cycles is None else cycles[0], **strides)
         launch(shape, "forward", len(eta), _struct(plan.pointers), sizes, packed.struct(), tape.struct())
-        ctx.shape, ctx.plan, ctx.eps, ctx.tape, ctx.eta = shape, plan, eps, tape, eta
+        ctx.shape, ctx.plan, ctx.eps, ctx.cycles, ctx.tape, ctx.eta = shape, plan, eps, cycles, tape, eta
         ctx.save_for_backward(rows, *weights)
         return tape.at("h"), tape.at("F"), tape.at("energy"), tape.at("smooth")
 
@@ -289,19 +295,21 @@ class CudaUpdate(torch.autograd.Function):
         for name in ("gN", "gS"):
             grads.at(name).zero_()
         packed = _backward_weights(shape, p)
-        sizes = _sizes(plan, ctx.eta, ctx.eps, tape=tape.stride, weights=packed.stride, grads=grads.stride, base=base)
+        strides = {"tape": tape.stride, "weights": packed.stride, "grads": grads.stride}
+        sizes = _sizes(plan, ctx.eta, ctx.eps, None if ctx.cycles is None else ctx.cycles[1], base=base, **strides)
         structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct(), grads.struct())
         launch(shape, "backward", len(ctx.eta), *structs)
         g_context = _context_gradient(shape, p, grads).view(*rows.shape[:1], plan.n, 2, -1) if want_context else None
         g_h0 = grads.at("gh")[:, : plan.n0] if want_h0 else None
         g_F0 = grads.at("gF")[:, : plan.n0] if want_F0 else None
-        return None, None, None, None, g_context, g_h0, g_F0, *_weight_gradients(shape, p, rows, tape, grads)
+        return None, None, None, None, None, g_context, g_h0, g_F0, *_weight_gradients(shape, p, rows, tape, grads)
 
 
-def _sizes(plan: DevicePlan, eta: Tensor, eps: float, *, grads: int = 0, base: int = 0, **strides: int) -> Any:
+def _sizes(plan: DevicePlan, eta: Tensor, eps: float, cycles: Tensor | None, **others: int) -> Any:
     sizes = np.zeros(1, np.dtype(_SIZES, align=True))
-    values = strides | {"grads": grads, "eta": eta.data_ptr(), "eps": eps, "base": base}
-    for name, value in (values | {"n": plan.n, "n0": plan.n0, "num_active": plan.num_active}).items():
+    values = others | {"n": plan.n, "n0": plan.n0, "num_active": plan.num_active}
+    pointers = {"eta": eta.data_ptr(), "cycles": 0 if cycles is None else cycles.data_ptr()}
+    for name, value in (values | pointers | {"eps": eps}).items():
         sizes[name] = value
     return sizes
 

@@ -2,8 +2,9 @@
 // event.
 //
 // The notation, the version logs and the adjoints are those of tsnn/engine/kernels.py. Two warps hold the endpoints,
-// source and destination; every warp takes leaves of the active graph in turn; the whole block shares the layers of the
-// networks, two rows at a time. A warp keeps a vector of D numbers in its lanes. All sums have a fixed order.
+// source and destination; the others take leaves of the active graph in turn, while the endpoints are busy; the whole
+// block shares the layers of the networks, two rows at a time. A warp keeps a vector of D numbers in its lanes. All sums
+// have a fixed order.
 //
 // In a cluster the first block has the endpoints; layers are shared by columns, leaves one by one. What a block needs of
 // another is written straight into its shared memory (`tell`), and read after the next `meet`.
@@ -11,7 +12,7 @@
 // The including text defines REAL, D, K, KR (reflectors applied: K, or 0 without transport), W, ROUNDS, FRAME_UPDATE,
 // CARRY_OVER, CLUSTER (blocks of a stream), THREADS, SHARED_BYTES, VEC (numbers that a thread loads at once) and
 // RESIDENT: the layers whose weights stay in shared memory, one bit each in the order of Layer. The rest comes from the
-// second-level cache at every event.
+// second-level cache at every event. With TIMED the first stream's first thread keeps the time.
 
 typedef REAL real;
 
@@ -29,6 +30,7 @@ struct Sizes {
     long long tape, weights, grads;  // numbers from one stream's arrays to the next one's
     const double* eta;               // one a stream
     double eps;
+    long long* cycles;  // of each stage, if TIMED
     int n, n0, num_active, base;  // rows below `base` are constants: no gradient is kept for them
 };
 
@@ -102,6 +104,19 @@ __device__ void tell_first(real* p, real value) {
     *p = value;
 }
 
+// Adds what has passed since the last call to a stage's cycles.
+struct Clock {
+    long long* cycles;
+    long long last;
+
+    __device__ void lap(int stage) {
+        if (!TIMED || blockIdx.x || threadIdx.x) return;
+        const long long now = clock64();
+        if (stage >= 0) cycles[stage] += now - last;
+        last = now;
+    }
+};
+
 // The arrays of this block's stream.
 template <class Pointers>
 __device__ Pointers own(Pointers all, long long stride) {
@@ -134,8 +149,11 @@ struct Vec {
 
 __device__ int lane() { return threadIdx.x & 31; }
 __device__ int warp() { return threadIdx.x >> 5; }
-__device__ int worker() { return warp() * CLUSTER + rank(); }  // of the stream's warps
-constexpr int WORKERS = WARPS * CLUSTER, SHARES = CLUSTER > 1 ? CLUSTER : WARPS;  // of sums, in the first block
+
+// A warp's number among all of the stream, and among those that take leaves.
+constexpr int ENDS = 2, WORKERS = WARPS * CLUSTER, LEAF_WORKERS = (WARPS - ENDS) * CLUSTER;
+__device__ int worker() { return warp() * CLUSTER + rank(); }
+__device__ int leaf_worker() { return (warp() - ENDS) * CLUSTER + rank(); }
 
 __device__ Vec load(const real* p) {
     Vec x;
@@ -524,37 +542,49 @@ __device__ void bring(const real* from, real* to, int count) {
     for (int i = threadIdx.x - 96; i < count; i += THREADS - 96) to[i] = from[i];
 }
 
-// What the warps of each block collected of `count` numbers, summed in the order of the warps, for the first block.
-__device__ void gather(const real* collected, real* gathered, int count) {
-    for (int i = threadIdx.x; i < count; i += THREADS) {
-        real sum = 0;
-        for (int w = 0; w < WARPS; w++) sum += collected[w * count + i];
-        tell_first(gathered + rank() * count + i, sum);
-    }
-    meet();
+// Pulls of the leaves on both endpoints, as each warp sees them.
+struct Pulls {
+    Vec u, v;
+};
+
+__device__ void add_pull(Pulls& pulls, real a, real b, const Vec& y) {
+    axpy(-a, y, pulls.u);
+    axpy(-b, y, pulls.v);
 }
 
-// out[s] = total[s] ends[s] - uv ends[1 - s] + what the warps collected, in the order of the warps and of the blocks.
-__device__ void combine(const Star& star, const real* ends, const real* collected, real* gathered, real* out) {
-    const real* shares = CLUSTER > 1 ? gathered : collected;
-    if (CLUSTER > 1) gather(collected, gathered, 2 * D);
-    for (int i = threadIdx.x; i < 2 * D && rank() == 0; i += THREADS) {
-        const int s = i / D, c = i % D;
-        const real other = star.loop ? ends[c] : ends[(1 - s) * D + c];
-        real sum = star.total[s] * ends[star.loop ? c : i] - star.uv * other;
-        for (int w = 0; w < SHARES; w++) sum += shares[w * 2 * D + i];
-        out[i] = sum;
+__device__ void keep_pulls(const Pulls& pulls, real* collected) {
+    store(pulls.u, collected + (warp() - ENDS) * 2 * D);
+    store(pulls.v, collected + (warp() - ENDS) * 2 * D + D);
+}
+
+// In a cluster: `count` numbers of each of a block's warps, summed in their order, for the first block; after it `meet`.
+__device__ void gather(const real* collected, real* gathered, int count, int warps) {
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+        real sum = 0;
+        for (int w = 0; w < warps; w++) sum += collected[w * count + i];
+        tell_first(gathered + rank() * count + i, sum);
     }
+}
+
+// total[s] ends[s] - uv ends[1 - s] + all pulls on endpoint s, in the order of the warps and of the blocks.
+__device__ Vec combine(const Star& star, int s, const real* ends, const real* collected, const real* gathered) {
+    Vec sum = scaled(star.total[s], load(ends + (star.loop ? 0 : s * D)));
+    axpy(-star.uv, load(ends + (star.loop ? 0 : (1 - s) * D)), sum);
+    const real* shares = (CLUSTER > 1 ? gathered : collected) + s * D;
+    for (int i = 0; i < (CLUSTER > 1 ? CLUSTER : WARPS - ENDS); i++) axpy(real(1), load(shares + i * 2 * D), sum);
+    return sum;
 }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Forward
 // ---------------------------------------------------------------------------------------------------------------
 
+// y, the endpoints in synchronized coordinates, and what is collected: of a round and of the next.
 struct Shared {
-    alignas(16) real x[4 * D], y[2 * D], h[2 * D], r[2 * D], hid[2 * W], wide[2 * 6 * D + 2 * KD];
+    alignas(16) real x[4 * D], y[2][2 * D], hid[2 * W], wide[2 * 6 * D + 2 * KD];
     real share_frame[2 * W], share_msg[2 * W];
-    alignas(16) real part[2 * THREADS], collected[WARPS * 2 * D], gathered[CLUSTER > 1 ? CLUSTER * 2 * D : 4];
+    alignas(16) real part[2 * THREADS], collected[ROUNDS > 1 ? 2 : 1][WARPS * 2 * D];
+    alignas(16) real gathered[CLUSTER > 1 ? CLUSTER * 2 * D : 4];
     Star star;
     alignas(16) real resident[1];
 };
@@ -610,7 +640,7 @@ __device__ void read_ends(const Stream& st, const Event& ev, Shared& sh, End& en
         load_coef(tape.t_h + (long long)ev.row_h * KR, t);
         load_parameters(tape, ev.row_F, end.F);
         end.y = subtract(end.frame, t, end.h);
-        store(end.y, sh.y + ev.s * D);
+        store(end.y, sh.y[0] + ev.s * D);
         store(end.y, tape.y_pre + (ev.ends + ev.s) * D);
     } else if (ev.s == 2) {
         read_star(st.plan, ev.e, sh.star);
@@ -626,7 +656,7 @@ __device__ void write_inputs(const Stream& st, const Event& ev, Shared& sh, cons
     Vec partner = end.h;  // Q_uu = I
     if (!sh.star.loop) {
         Coef t;
-        partner = lower(end.frame, load(sh.y + (1 - ev.s) * D), t);
+        partner = lower(end.frame, load(sh.y[0] + (1 - ev.s) * D), t);
         store_coef(t, coef_of(st, ev, slot));
     }
     tell(end.h, sh.x + ev.s * 2 * D);
@@ -655,19 +685,12 @@ __device__ void frame_step(const Stream& st, const Event& ev, Shared& sh, const 
 // The new frame, and the stalk under it (prop:carry_over).
 __device__ void move_frame(const Stream& st, const Event& ev, Shared& sh, End& end) {
     const Tape& tape = st.tape;
-    real smooth = 0;
 #pragma unroll
     for (int i = 0; i < K; i++) {
-        if (FRAME_UPDATE) {
-            const Vec step = load(sh.wide + ev.s * KD + i * D);
-            smooth += partial(step, step);
-            axpy(real(1), step, end.F[i]);
-        }
+        if (FRAME_UPDATE) axpy(real(1), load(sh.wide + ev.s * KD + i * D), end.F[i]);
         store(end.F[i], tape.F + ((long long)ev.post_row * K + i) * D);
     }
     end.frame = open_frame(tape, ev.post_row, end.F, st.z.eps);
-    smooth = total(smooth);
-    if (lane() == 0) sh.r[ev.s] = smooth;
     Coef t;
     if (CARRY_OVER) {
         end.h = lower(end.frame, end.y, t);
@@ -682,16 +705,14 @@ __device__ void move_frame(const Stream& st, const Event& ev, Shared& sh, End& e
 // Inputs of the message, each endpoint in its new frame.
 __device__ void carry_over(const Stream& st, const Event& ev, Shared& sh, const End& end) {
     if (!CARRY_OVER) {
-        __syncthreads();
-        if (ev.is_end) store(end.y, sh.y + ev.s * D);
+        if (ev.is_end) store(end.y, sh.y[0] + ev.s * D);
         __syncthreads();
     }
     if (ev.is_end) write_inputs(st, ev, sh, end, POST, st.tape.x_msg);
     meet();
-    if (ev.is_end && threadIdx.x == 0) st.tape.smooth[ev.e] = sh.star.loop ? sh.r[0] : sh.r[0] + sh.r[1];
 }
 
-// Step 4 of alg:tsnn: message and GRU; the new stalks in sh.h.
+// Step 4 of alg:tsnn: message and GRU, whose layers' outputs are in the first block's sh.wide.
 __device__ void update_stalks(const Stream& st, const Event& ev, Shared& sh) {
     const Tape& tape = st.tape;
     layer<FORWARD, MSG_IN>(st.w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
@@ -708,24 +729,26 @@ __device__ void update_stalks(const Stream& st, const Event& ev, Shared& sh) {
     layer<FORWARD, GRU_BOTH>(
         st.w, sh.resident, sh.x + D, sh.x, 2 * D, sh.part,
         [&](int row, int c, real sum) { tell_first(sh.wide + row * 6 * D + c, sum + st.w.gru_bias[c]); });
-    for (int i = threadIdx.x; i < 2 * D && rank() == 0; i += THREADS) {
-        const int row = i / D, c = i % D;
-        const real *a = sh.wide + row * 6 * D, *b = a + 3 * D;
-        const real reset = sigmoid(a[c] + b[c]), update = sigmoid(a[D + c] + b[D + c]), state = b[2 * D + c];
-        const real candidate = tanh(a[2 * D + c] + reset * state), hbar = sh.x[row * 2 * D + c];
-        real* gates = tape.gates + (ev.ends + row) * 4 * D + c;
-        gates[0] = reset, gates[D] = update, gates[2 * D] = candidate, gates[3 * D] = state;
-        tape.gru_h[(ev.ends + row) * D + c] = sh.h[i] = candidate + update * (hbar - candidate);
-    }
-    __syncthreads();
 }
 
-__device__ void lift_end(const Stream& st, const Event& ev, Shared& sh, End& end) {
+// The endpoint's new stalk, and the same in synchronized coordinates.
+__device__ void finish_stalk(const Stream& st, const Event& ev, Shared& sh, End& end) {
+    const real *a = sh.wide + ev.s * 6 * D, *b = a + 3 * D, *carried = sh.x + ev.s * 2 * D;
+    real* gates = st.tape.gates + (ev.ends + ev.s) * 4 * D;
+#pragma unroll
+    for (int i = 0; i < E; i++) {
+        const int c = lane() + 32 * i;
+        if (c >= D) continue;
+        const real reset = sigmoid(a[c] + b[c]), update = sigmoid(a[D + c] + b[D + c]), state = b[2 * D + c];
+        const real candidate = tanh(a[2 * D + c] + reset * state), hbar = carried[c];
+        gates[c] = reset, gates[D + c] = update, gates[2 * D + c] = candidate, gates[3 * D + c] = state;
+        end.h.v[i] = candidate + update * (hbar - candidate);
+    }
+    store(end.h, st.tape.gru_h + (ev.ends + ev.s) * D);
     Coef t;
-    end.h = load(sh.h + ev.s * D);
     end.y = lift(end.frame, end.h, t);
     store_coef(t, coef_of(st, ev, GRU));
-    tell(end.y, sh.y + ev.s * D);
+    tell(end.y, sh.y[0] + ev.s * D);
     store(end.y, st.tape.y_ends + (ev.ends + ev.s) * D);
 }
 
@@ -735,34 +758,47 @@ __device__ void step_along(real c, const Vec& gain, const Vec& q, Vec& h) {
     for (int i = 0; i < E; i++) h.v[i] -= c * gain.v[i] * q.v[i];
 }
 
-// One round of diffusion at the leaves: each is moved, and its pull on the endpoints collected.
-__device__ void diffuse_leaves(const Stream& st, const Event& ev, Shared& sh, int round) {
+// The leaves' pulls in the first round; they do not depend on what becomes of the endpoints.
+__device__ void pull_leaves(const Stream& st, const Event& ev, Shared& sh) {
     const Star& star = sh.star;
-    Vec pull_u = zero(), pull_v = zero();
+    Pulls pulls = {zero(), zero()};
+    for (int j = star.leaf + leaf_worker(); j < star.stop; j += LEAF_WORKERS) {
+        Coef t;
+        load_coef(coef_before(st, star, ev.e, j, 0), t);
+        const Vec h = load(stalk_before(st, star, ev.e, j, 0));
+        const Vec y = subtract(load_frame(st.tape, st.plan.act_F[j]), t, h);
+        add_pull(pulls, st.plan.mult_src[j], st.plan.mult_dst[j], y);
+    }
+    keep_pulls(pulls, sh.collected[0]);
+}
+
+// One round of diffusion at the leaves, and their pulls in the next.
+__device__ void move_leaves(const Stream& st, const Event& ev, Shared& sh, int round) {
+    const Star& star = sh.star;
+    const bool last = round == ROUNDS - 1;
+    Pulls pulls = {zero(), zero()};
     const Vec gain = load(st.w.gain);
-    for (int j = star.leaf + worker(); j < star.stop; j += WORKERS) {
+    for (int j = star.leaf + leaf_worker(); j < star.stop; j += LEAF_WORKERS) {
         const real a = st.plan.mult_src[j], b = st.plan.mult_dst[j];
         const Frame f = load_frame(st.tape, st.plan.act_F[j]);
         Vec h = load(stalk_before(st, star, ev.e, j, round));
         Coef t;
         load_coef(coef_before(st, star, ev.e, j, round), t);
-        const Vec y = subtract(f, t, h);
-        axpy(-a, y, pull_u);
-        axpy(-b, y, pull_v);
-        const Vec q = lower(f, scaled(a + b, minus(y, center(a, b, sh.y))), t);
+        const Vec r = scaled(a + b, minus(subtract(f, t, h), center(a, b, sh.y[round % 2])));
+        const Vec q = lower(f, r, t);
         store_coef(t, t_round(st, j, round));
         step_along(step_size(st.eta, a + b), gain, q, h);
         coefficients(f, h, t);
         write_after(st, j, round, h, t);
+        if (!last) add_pull(pulls, a, b, subtract(f, t, h));
     }
-    store(pull_u, sh.collected + warp() * 2 * D);
-    store(pull_v, sh.collected + warp() * 2 * D + D);
+    if (!last) keep_pulls(pulls, sh.collected[(round + 1) % 2]);
 }
 
-// The same at the endpoints, once the leaves' pulls are in sh.r.
+// The same at the endpoints.
 __device__ void diffuse_end(const Stream& st, const Event& ev, Shared& sh, int round, End& end) {
     const int s = ev.s, j = sh.star.first + s;
-    const Vec r = load(sh.r + s * D);
+    const Vec r = combine(sh.star, s, sh.y[round % 2], sh.collected[ROUNDS > 1 ? round % 2 : 0], sh.gathered);
     store(r, st.tape.r_ends + at_end(st, ev.e, round, s));
     Coef t;
     const Vec q = lower(end.frame, r, t);
@@ -771,42 +807,48 @@ __device__ void diffuse_end(const Stream& st, const Event& ev, Shared& sh, int r
     coefficients(end.frame, end.h, t);
     write_after(st, j, round, end.h, t);
     end.y = subtract(end.frame, t, end.h);
-    if (round < ROUNDS - 1)
-        tell(end.y, sh.y + s * D);
-    else
-        store(end.y, sh.y + s * D);  // the others are at the next event already
+    if (round < ROUNDS - 1) tell(end.y, sh.y[(round + 1) % 2] + s * D);
     store(end.y, st.tape.y_ends + at_end(st, ev.e, round + 1, s));
 }
 
-// Step 5 of alg:tsnn.
+// Step 5 of alg:tsnn, once all pulls of the first round are collected.
 __device__ void diffuse(const Stream& st, const Event& ev, Shared& sh, End& end) {
     const Star& star = sh.star;
+    const bool acts = ev.is_end && !(ev.s && star.loop);
     for (int round = 0; round < ROUNDS; round++) {
-        diffuse_leaves(st, ev, sh, round);
-        __syncthreads();
-        combine(star, sh.y, sh.collected, sh.gathered, sh.r);
-        __syncthreads();
-        if (ev.is_end && !(ev.s && star.loop)) diffuse_end(st, ev, sh, round, end);
-        if (round < ROUNDS - 1)
+        if (acts) diffuse_end(st, ev, sh, round, end);
+        if (warp() >= ENDS) move_leaves(st, ev, sh, round);
+        if (round == ROUNDS - 1) return;
+        meet();
+        if (CLUSTER > 1) {
+            gather(sh.collected[(round + 1) % 2], sh.gathered, 2 * D, WARPS - ENDS);
             meet();
-        else
-            __syncthreads();
+        }
     }
-    if (ROUNDS > 0) return;
     for (int j = star.first + worker(); j < star.stop; j += WORKERS) {  // entries go on as they are
         Coef t;
         load_coef(coef_before(st, star, ev.e, j, 0), t);
         store(load(stalk_before(st, star, ev.e, j, 0)), st.tape.h + (long long)(st.z.n0 + j) * D);
         store_coef(t, st.tape.t_h + (long long)(st.z.n0 + j) * KR);
     }
-    meet();
 }
 
-// |h_u - Q_uv h_v|^2 after the last round (eq:loss_aux); 0 for a self-loop.
-__device__ void measure_energy(const Stream& st, const Event& ev, const Shared& sh) {
-    const Vec apart = minus(load(sh.y), load(sh.y + D));
-    const real energy = total(partial(apart, apart));
-    if (lane() == 0) st.tape.energy[ev.e] = sh.star.loop ? real(0) : energy;
+// Of every event |h_u - Q_uv h_v|^2 after the last round, and how far the frames moved (eq:loss_aux); the energy of a
+// self-loop is 0, and its two rows are one frame.
+__device__ void measure(const Stream& st) {
+    for (int e = worker(); e < st.z.n; e += WORKERS) {
+        const bool loop = st.plan.is_loop[e] != 0;
+        const real* y = st.tape.y_ends + at_end(st, e, ROUNDS, 0);
+        const Vec apart = minus(load(y), load(y + D));
+        real moved = 0;
+        for (int i = 0; i < (loop ? K : 2 * K) && FRAME_UPDATE; i++) {
+            const Vec step = load(st.tape.dF + (2ll * e * K + i) * D);
+            moved += partial(step, step);
+        }
+        const real energy = total(partial(apart, apart)), smooth = total(moved);
+        if (lane() == 0) st.tape.energy[e] = loop ? real(0) : energy;
+        if (lane() == 0) st.tape.smooth[e] = smooth;
+    }
 }
 
 extern "C" __global__ void BLOCKS __launch_bounds__(THREADS)
@@ -816,22 +858,30 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS)
     keep_weights<FORWARD>(st.w, sh.resident);
     open_initial(st);
     meet();
+    Clock clock = {z.cycles};
+    clock.lap(-1);
     for (int e = 0; e < z.n; e++) {
         const Event ev = read_event(st, e);
         End end;
         read_ends(st, ev, sh, end);
         __syncthreads();
+        clock.lap(0);
         if (FRAME_UPDATE) frame_step(st, ev, sh, end);
+        clock.lap(1);
         if (ev.is_end) move_frame(st, ev, sh, end);
+        if (ROUNDS > 0 && warp() >= ENDS) pull_leaves(st, ev, sh);
         carry_over(st, ev, sh, end);
+        if (CLUSTER > 1 && ROUNDS > 0) gather(sh.collected[0], sh.gathered, 2 * D, WARPS - ENDS);
+        clock.lap(2);
         update_stalks(st, ev, sh);
-        if (ev.is_end) lift_end(st, ev, sh, end);
+        clock.lap(3);
+        if (ev.is_end) finish_stalk(st, ev, sh, end);
         meet();
         diffuse(st, ev, sh, end);
-        if (ev.is_end && ev.s == 0) measure_energy(st, ev, sh);
-        __syncthreads();
+        meet();
+        clock.lap(4);
     }
-    if (CLUSTER > 1) meet();  // nobody leaves whose memory is still written
+    measure(st);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -910,7 +960,7 @@ __device__ void close_frame(const Tape& tape, const Frame& f, FrameGrad a, int r
 }
 
 struct SharedBack {
-    alignas(16) real g[2 * D], gr[2 * D], sums[2 * D], gx[4 * D], hbar[2 * D], state[2 * D], m[2 * D], cross[2 * D];
+    alignas(16) real gr[2 * D], gx[4 * D], hbar[2 * D], state[2 * D], m[2 * D], cross[2 * D];
     alignas(16) real hid[2 * W], wide[2 * WIDE], part[2 * THREADS], collected[WARPS * 2 * D];
     alignas(16) real gathered[CLUSTER > 1 ? CLUSTER * 2 * D : 4];
     real hid_frame[2 * W], hid_msg[2 * W], gates[8 * D], x_msg[4 * D];
@@ -965,49 +1015,71 @@ __device__ void read_after(const Stream& st, const Grads& g, const Event& ev, Sh
     }
 }
 
-// Adjoint of `step_along`: gq, the gradient of q, and gD.
-__device__ Vec step_adjoint(real c, const Vec& gain, const Vec& q, const Vec& gh, Vec& gD) {
+// Adjoints of `step_along`: the gradient of q, and gD.
+__device__ Vec step_adjoint(real c, const Vec& gain, const Vec& gh) {
     Vec gq;
 #pragma unroll
-    for (int i = 0; i < E; i++) {
-        gD.v[i] -= c * gh.v[i] * q.v[i];
-        gq.v[i] = -c * gain.v[i] * gh.v[i];
-    }
+    for (int i = 0; i < E; i++) gq.v[i] = -c * gain.v[i] * gh.v[i];
     return gq;
 }
 
-// One round backward at the leaves.
+__device__ void gain_adjoint(real c, const Vec& q, const Vec& gh, Vec& gD) {
+#pragma unroll
+    for (int i = 0; i < E; i++) gD.v[i] -= c * gh.v[i] * q.v[i];
+}
+
+// A leaf in one round, and the gradient of its own r.
+struct Leaf {
+    Frame frame;
+    Vec h, r, q, gh, gq, gr;
+    Coef t_h, t_r, t_q;
+    real a, b;
+};
+
+__device__ Leaf leaf_before(const Stream& st, const Grads& g, const Event& ev, const SharedBack& sh, int round, int j) {
+    Leaf leaf;
+    leaf.a = st.plan.mult_src[j], leaf.b = st.plan.mult_dst[j];
+    leaf.frame = load_frame(st.tape, st.plan.act_F[j]);
+    leaf.h = load(stalk_before(st, sh.star, ev.e, j, round));
+    leaf.gh = load(g.gh + (long long)(st.z.n0 + j) * D);
+    load_coef(coef_before(st, sh.star, ev.e, j, round), leaf.t_h);
+    load_coef(t_round(st, j, round), leaf.t_r);
+    const Vec y = subtract(leaf.frame, leaf.t_h, leaf.h);
+    leaf.r = scaled(leaf.a + leaf.b, minus(y, center(leaf.a, leaf.b, sh.y_ends + round * 2 * D)));
+    leaf.q = subtract(leaf.frame, leaf.t_r, leaf.r);
+    leaf.gq = step_adjoint(step_size(st.eta, leaf.a + leaf.b), load(st.w.gain), leaf.gh);
+    leaf.gr = lift(leaf.frame, leaf.gq, leaf.t_q);
+    return leaf;
+}
+
+// One round backward at the leaves: their pulls first, which do not depend on the endpoints,
+__device__ void pulls_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, int round) {
+    Pulls pulls = {zero(), zero()};
+    for (int j = sh.star.leaf + leaf_worker(); j < sh.star.stop; j += LEAF_WORKERS) {
+        const Leaf leaf = leaf_before(st, g, ev, sh, round, j);
+        add_pull(pulls, leaf.a, leaf.b, leaf.gr);
+    }
+    keep_pulls(pulls, sh.collected);
+}
+
+// and then the rest.
 __device__ void leaves_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, int round, Vec& gD) {
-    const Star& star = sh.star;
-    Vec pull_u = zero(), pull_v = zero();
-    const Vec gain = load(st.w.gain);
-    for (int j = star.leaf + worker(); j < star.stop; j += WORKERS) {
-        const real a = st.plan.mult_src[j], b = st.plan.mult_dst[j];
+    for (int j = sh.star.leaf + leaf_worker(); j < sh.star.stop; j += LEAF_WORKERS) {
+        Leaf leaf = leaf_before(st, g, ev, sh, round, j);
         const int row_F = st.plan.act_F[j], row_h = st.plan.act_h[j];
-        const Frame f = load_frame(st.tape, row_F);
         FrameGrad share = load_grad(st.z, g, row_F);
-        const Vec h = load(stalk_before(st, star, ev.e, j, round));
-        Coef t_h, t_r, t_q, s;
-        load_coef(coef_before(st, star, ev.e, j, round), t_h);
-        load_coef(t_round(st, j, round), t_r);
-        const Vec y = subtract(f, t_h, h), r = scaled(a + b, minus(y, center(a, b, sh.y_ends + round * 2 * D)));
-        Vec gh = load(g.gh + (long long)(st.z.n0 + j) * D);
-        const Vec gq = step_adjoint(step_size(st.eta, a + b), gain, subtract(f, t_r, r), gh, gD);
-        const Vec gr = lift(f, gq, t_q);
-        collect(share, gq, t_q, r, t_r);
-        axpy(-a, gr, pull_u);
-        axpy(-b, gr, pull_v);
-        const Vec gy = scaled(a + b, minus(gr, center(a, b, sh.gr)));
-        axpy(real(1), lower(f, gy, s), gh);
-        collect(share, h, t_h, gy, s);
+        gain_adjoint(step_size(st.eta, leaf.a + leaf.b), leaf.q, leaf.gh, gD);
+        collect(share, leaf.gq, leaf.t_q, leaf.r, leaf.t_r);
+        const Vec gy = scaled(leaf.a + leaf.b, minus(leaf.gr, center(leaf.a, leaf.b, sh.gr)));
+        Coef s;
+        axpy(real(1), lower(leaf.frame, gy, s), leaf.gh);
+        collect(share, leaf.h, leaf.t_h, gy, s);
         store_grad(st.z, g, row_F, share);
         if (round > 0)
-            store(gh, g.gh + (long long)(st.z.n0 + j) * D);
+            store(leaf.gh, g.gh + (long long)(st.z.n0 + j) * D);
         else if (row_h >= st.z.base)
-            add_to(g.gh + (long long)row_h * D, gh);
+            add_to(g.gh + (long long)row_h * D, leaf.gh);
     }
-    store(pull_u, sh.collected + warp() * 2 * D);
-    store(pull_v, sh.collected + warp() * 2 * D + D);
 }
 
 // Gradient of an endpoint's r in one round, into everybody's sh.gr.
@@ -1016,7 +1088,8 @@ __device__ void end_adjoint(const Stream& st, const Event& ev, SharedBack& sh, i
     Coef t_r, t_q;
     load_coef(t_round(st, sh.star.first + ev.s, round), t_r);
     const real c = step_size(st.eta, sh.star.degree[ev.s]);
-    const Vec gq = step_adjoint(c, load(st.w.gain), subtract(back.frame, t_r, r), back.gh, gD);
+    gain_adjoint(c, subtract(back.frame, t_r, r), back.gh, gD);
+    const Vec gq = step_adjoint(c, load(st.w.gain), back.gh);
     tell(lift(back.frame, gq, t_q), sh.gr + ev.s * D);
     collect(back.share, gq, t_q, r, t_r);
 }
@@ -1031,44 +1104,52 @@ __device__ void diffusion_adjoint(const Stream& st, const Grads& g, const Event&
     }
     for (int round = ROUNDS - 1; round >= 0; round--) {
         if (back.acts) end_adjoint(st, ev, sh, round, back, gD);
+        if (warp() >= ENDS) pulls_adjoint(st, g, ev, sh, round);
+        if (CLUSTER > 1) {
+            __syncthreads();
+            gather(sh.collected, sh.gathered, 2 * D, WARPS - ENDS);
+        }
         meet();
-        leaves_adjoint(st, g, ev, sh, round, gD);
-        __syncthreads();
-        combine(star, sh.gr, sh.collected, sh.gathered, sh.sums);
-        __syncthreads();
-        if (!back.acts) continue;
-        Coef t;
-        const int j = star.first + ev.s;
-        load_coef(coef_before(st, star, ev.e, j, round), t);
-        const Vec before = load(stalk_before(st, star, ev.e, j, round)), sum = load(sh.sums + ev.s * D);
-        axpy(real(1), lift_adjoint(back.frame, back.share, before, t, sum), back.gh);
+        if (back.acts) {
+            Coef t;
+            const int j = star.first + ev.s;
+            load_coef(coef_before(st, star, ev.e, j, round), t);
+            const Vec before = load(stalk_before(st, star, ev.e, j, round));
+            const Vec sum = combine(star, ev.s, sh.gr, sh.collected, sh.gathered);
+            axpy(real(1), lift_adjoint(back.frame, back.share, before, t, sum), back.gh);
+        }
+        if (warp() >= ENDS) leaves_adjoint(st, g, ev, sh, round, gD);
+        if (round > 0) meet();
     }
     if (ROUNDS > 0) return;
-    if (CLUSTER > 1) meet();  // what the first block added at the event before
     for (int j = star.leaf + worker(); j < star.stop; j += WORKERS)
         if (st.plan.act_h[j] >= st.z.base)
             add_to(g.gh + (long long)st.plan.act_h[j] * D, load(g.gh + (long long)(st.z.n0 + j) * D));
 }
 
-// Step 4 backward: sh.gx, the gradients of the inputs of the message.
-__device__ void stalks_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, const Back& back) {
-    if (ev.is_end) store(back.gh, sh.g + ev.s * D);
-    __syncthreads();
-    for (int i = threadIdx.x; i < 2 * D && rank() == 0; i += THREADS) {
-        const int row = i / D, c = i % D;
-        const real* gates = sh.gates + row * 4 * D + c;
-        const real reset = gates[0], update = gates[D], candidate = gates[2 * D], state = gates[3 * D];
-        const real up = sh.g[i], hbar = sh.x_msg[row * 2 * D + c];
-        const real v = up * (real(1) - update) * (real(1) - candidate * candidate);
-        const real of_gates[4] = {v * reset, v * state * reset * (real(1) - reset),
-                                  up * (hbar - candidate) * update * (real(1) - update), v};
+// From the gradient of an endpoint's new stalk to those of the GRU's layers, in everybody's sh.wide.
+__device__ void gates_adjoint(const Grads& g, const Event& ev, SharedBack& sh, const Vec& gh) {
+    const real *gates = sh.gates + ev.s * 4 * D, *carried = sh.x_msg + ev.s * 2 * D;
+#pragma unroll
+    for (int i = 0; i < E; i++) {
+        const int c = lane() + 32 * i;
+        if (c >= D) continue;
+        const real reset = gates[c], update = gates[D + c], candidate = gates[2 * D + c], state = gates[3 * D + c];
+        const real up = gh.v[i], v = up * (real(1) - update) * (real(1) - candidate * candidate);
+        const real out[4] = {v * reset, v * state * reset * (real(1) - reset),
+                             up * (carried[c] - candidate) * update * (real(1) - update), v};
 #pragma unroll
         for (int gate = 0; gate < 4; gate++) {
-            g.d_gates[((ev.ends + row) * 4 + gate) * D + c] = of_gates[gate];
-            tell(sh.wide + row * WIDE + gate * D + c, of_gates[gate]);
+            g.d_gates[((ev.ends + ev.s) * 4 + gate) * D + c] = out[gate];
+            tell(sh.wide + ev.s * WIDE + gate * D + c, out[gate]);
         }
-        tell(sh.hbar + i, up * update);
+        tell(sh.hbar + ev.s * D + c, up * update);
     }
+}
+
+// Step 4 backward: sh.gx, the gradients of the inputs of the message.
+__device__ void stalks_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, const Back& back) {
+    if (ev.is_end) gates_adjoint(g, ev, sh, back.gh);
     meet();
     layer<BACKWARD, GRU_BOTH>(st.w, sh.resident, sh.wide + D, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
         if (c < D) g.d_msg_out[(ev.ends + row) * D + c] = sum;
@@ -1186,11 +1267,14 @@ __device__ void reads_adjoint(const Stream& st, const Grads& g, const Event& ev,
 __device__ void sum_gain(const Grads& g, SharedBack& sh, const Vec& gD) {
     store(gD, sh.collected + warp() * D);
     __syncthreads();
+    if (CLUSTER > 1) {
+        gather(sh.collected, sh.gathered, D, WARPS);
+        meet();
+    }
     const real* shares = CLUSTER > 1 ? sh.gathered : sh.collected;
-    if (CLUSTER > 1) gather(sh.collected, sh.gathered, D);
     for (int c = threadIdx.x; c < D && rank() == 0; c += THREADS) {
         real sum = 0;
-        for (int i = 0; i < SHARES; i++) sum += shares[i * D + c];
+        for (int i = 0; i < (CLUSTER > 1 ? CLUSTER : WARPS); i++) sum += shares[i * D + c];
         g.gD[c] = sum;
     }
 }
@@ -1215,17 +1299,25 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS)
     Vec gD = zero();
     keep_weights<BACKWARD>(st.w, sh.resident);
     if (CLUSTER > 1) meet();  // all are there
+    Clock clock = {z.cycles};
+    clock.lap(-1);
     for (int e = z.n - 1; e >= 0; e--) {
         const Event ev = read_event(st, e);
         Back back;
         read_after(st, g, ev, sh, back);
         __syncthreads();
+        clock.lap(0);
         diffusion_adjoint(st, g, ev, sh, back, gD);
+        clock.lap(4);
         stalks_adjoint(st, g, ev, sh, back);
+        clock.lap(3);
         carry_adjoint(st, ev, sh, back);
+        clock.lap(2);
         frames_adjoint(st, g, ev, sh, back);
+        clock.lap(1);
         reads_adjoint(st, g, ev, sh, back);
-        __syncthreads();
+        meet();
+        clock.lap(0);
     }
     sum_gain(g, sh, gD);
     if (z.base == 0) close_initial(st, g);
