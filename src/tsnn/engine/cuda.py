@@ -24,6 +24,7 @@ from torch.autograd.function import once_differentiable
 from tsnn.config import ModelConfig
 from tsnn.engine.fused import Parameters
 from tsnn.plan.chunk import UpdatePlan
+from tsnn.transfer import send
 
 Logs = tuple[Tensor, Tensor, Tensor, Tensor]
 Shapes = dict[str, tuple[int, ...]]
@@ -186,8 +187,7 @@ class DevicePlan:
     @classmethod
     def of(cls, plan: UpdatePlan, device: torch.device) -> DevicePlan:
         """The plan, in one copy."""
-        words = torch.from_numpy(plan_words(plan)).to(device)
-        return cls(words, plan.num_events, len(plan.nodes), len(plan.act_h))
+        return cls(send(plan_words(plan), device), plan.num_events, len(plan.nodes), len(plan.act_h))
 
 
 def plan_words(plan: UpdatePlan) -> NDArray[np.int32]:

@@ -7,11 +7,9 @@ copies of its last member. So a member's figures do not depend, to the last bit,
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tsnn.config import Config
@@ -24,7 +22,8 @@ from tsnn.model.decoder import KAPPA_MIN
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.sheaf.householder import reflect
-from tsnn.types import I64, U64
+from tsnn.transfer import send
+from tsnn.types import U64
 
 # What members may differ in; all else decides shapes, the plan, or the course of training.
 FREE = {
@@ -216,7 +215,7 @@ class Population:
 
     def update(self, plan: UpdatePlan, context: Tensor) -> Versions:
         """The version logs of a chunk; writes nothing."""
-        nodes = to_device(plan.nodes, self.h.device)
+        nodes = send(plan.nodes, self.h.device)
         h0, F0 = self.h[:, nodes], self.F[:, nodes]
         if not plan.num_events:
             return Versions(h0, F0, h0.new_zeros(len(h0), 0), h0.new_zeros(len(h0), 0))
@@ -224,7 +223,7 @@ class Population:
 
     def commit(self, plan: UpdatePlan, versions: Versions) -> None:
         """Write the chunk's last states."""
-        nodes, last_h, last_F = (to_device(r, self.h.device) for r in (plan.nodes, plan.final_h, plan.final_F))
+        nodes, last_h, last_F = (send(r, self.h.device).long() for r in (plan.nodes, plan.final_h, plan.final_F))
         self.h[:, nodes] = versions.h[:, last_h]
         self.F[:, nodes] = versions.F[:, last_F]
 
@@ -242,9 +241,3 @@ class Population:
         """Take the states that were set aside."""
         self.h.copy_(self._next_h)
         self.F.copy_(self._next_F)
-
-
-def to_device(rows: NDArray[np.integer[Any]], device: torch.device) -> Tensor:
-    """Row numbers as an index."""
-    index: I64 = rows.astype(np.int64)
-    return torch.from_numpy(index).to(device, non_blocking=True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsnn.memory.frames import initial_frames
+from tsnn.transfer import send
 from tsnn.types import I64, U64
 
 _BLOCK = 65_536  # nodes initialized at a time: bounds the float64 scratch of a large graph
@@ -52,7 +53,7 @@ class StateStore:
             if table.device.type == "cpu":  # several times faster than indexing a tensor
                 table.numpy()[nodes] = rows.numpy()
             else:
-                table[torch.from_numpy(nodes).to(table.device)] = rows
+                table[send(nodes, table.device)] = rows
 
     def snapshot(self) -> dict[str, Tensor]:
         """Copies for saving."""
@@ -67,5 +68,5 @@ class StateStore:
 def take_rows(table: Tensor, rows: NDArray[np.integer[Any]]) -> Tensor:
     """Copies of rows of a table, on its device."""
     if table.device.type != "cpu":
-        return table.detach()[torch.from_numpy(rows).to(table.device, torch.int64)]
+        return table.detach()[send(rows, table.device).long()]
     return torch.from_numpy(table.detach().numpy().take(rows, axis=0))

@@ -23,6 +23,8 @@ from tsnn.model.updater import Updater
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.plan.facts import COLUMN
 from tsnn.sheaf.householder import reflect
+from tsnn.transfer import send
+from tsnn.types import I32
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class TSNN(nn.Module):
 
     def source(self, versions: Versions, plan: ScorePlan, generator: torch.Generator | None = None) -> Source:
         """The sources' states as the score uses them: refined by attention, framed for their relation."""
-        h, F = versions.h[plan.src_h], versions.F[plan.src_F]
+        h, F = self._rows(versions.h, plan.src_h), self._rows(versions.F, plan.src_F)
         if self.config.model.attention:
             h = self._attend(h, F, versions, plan, generator)
         return Source(h, F + self.relation_bias(plan) if hasattr(self, "frame_bias") else F)
@@ -138,7 +140,7 @@ class TSNN(nn.Module):
         """
         eps = self.config.model.reflector_eps
         q = reflect(self.live(source.F), source.h, eps=eps)
-        h, F = versions.h[plan.cand_h], versions.F[plan.cand_F]
+        h, F = self._rows(versions.h, plan.cand_h), self._rows(versions.F, plan.cand_F)
         if trainable is not None:
             h = torch.where(trainable[:, None], h, h.detach())
             F = torch.where(trainable[:, None, None], F, F.detach())
@@ -165,8 +167,7 @@ class TSNN(nn.Module):
             matrix = feature_matrix(plan.facts, features, gaps=gaps, mean_gap=gap)
             own = torch.from_numpy(matrix.astype(self._kind, copy=False))
         else:  # the host has enough to do
-            facts = torch.from_numpy(plan.facts.astype(self._kind)).to(self.device)
-            own = feature_tensor(facts, features, gaps=gaps, mean_gap=gap)
+            own = feature_tensor(send(plan.facts.astype(self._kind), self.device), features, gaps=gaps, mean_gap=gap)
         return own.sub_(self.feature_shift).div_(self.feature_scale)  # in place: it may be everybody's
 
     def standardize(self, raw: Tensor) -> None:
@@ -219,7 +220,7 @@ class TSNN(nn.Module):
         self, h: Tensor, F: Tensor, versions: Versions, plan: ScorePlan, generator: torch.Generator | None
     ) -> Tensor:
         eps = self.config.model.reflector_eps
-        h_w, F_w = versions.h.detach()[plan.nbr_h], versions.F.detach()[plan.nbr_F]
+        h_w, F_w = self._rows(versions.h.detach(), plan.nbr_h), self._rows(versions.F.detach(), plan.nbr_F)
         common = reflect(self.live(F_w), h_w, eps=eps)
         aligned = reflect(self.live(F).unsqueeze(1), common, eps=eps, transpose=True)
         code = encode_gap(self._tensor(plan.nbr_gap), self.config.model.time_dim // 2, self.time_scale)
@@ -229,14 +230,17 @@ class TSNN(nn.Module):
         return refined
 
     def _tensor(self, values: object) -> Tensor:
-        return torch.from_numpy(np.array(values, dtype=self._kind)).to(self.device)
+        return send(np.array(values, dtype=self._kind), self.device)
 
     @property
     def _kind(self) -> type[np.floating[Any]]:
         return np.float32 if self.dtype == torch.float32 else np.float64
 
+    def _rows(self, log: Tensor, rows: I32) -> Tensor:
+        return log[self._index(rows)]
+
     def _index(self, values: object) -> Tensor:
-        return torch.from_numpy(np.array(values, dtype=np.int64)).to(self.device)
+        return send(np.array(values, dtype=np.int64), self.device)
 
 
 def _fit(shift: Tensor, scale: Tensor, raw: Tensor) -> None:

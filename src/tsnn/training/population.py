@@ -22,7 +22,7 @@ from tsnn.data.negatives import NegativePool
 from tsnn.data.queries import Queries
 from tsnn.data.split import Split
 from tsnn.engine.cuda import GROUP, plan_words
-from tsnn.engine.population import Population, Reads, Scores, Stack, check_alike, to_device
+from tsnn.engine.population import Population, Reads, Scores, Stack, check_alike
 from tsnn.engine.recorded import Recorded
 from tsnn.errors import ConfigError
 from tsnn.evaluation.dgb import DgbQuestions
@@ -40,6 +40,7 @@ from tsnn.training.optim import StackedAdamW, cosine, stacked_rates
 from tsnn.training.population_plans import GroupChunk, group_chunks, whole_table
 from tsnn.training.trainer import Trained, build_model
 from tsnn.training.warmup import BATCH, LR, NEGATIVES, training_plan
+from tsnn.transfer import send
 from tsnn.types import F64, Visibility
 
 SCORED = ("ce", "binary", "geo", "bias")  # losses of the scores; the others are means over the chunk's events
@@ -80,7 +81,6 @@ class PopulationTrainer:
         self._cuts = visibility.cuts(self.stream.t, split.segment_starts)[: split.train_end]
         self._pool = NegativePool.build(self.stream, split.train_end)
         self._validation = DgbQuestions(split, visibility, sets=("val",))
-        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def run(self) -> list[Trained]:
         """Train to the end; models of failed members have the weights of their best epoch before."""
@@ -120,16 +120,7 @@ class PopulationTrainer:
         return Trained(self.models[i].eval(), member.best_metric, member.best_epoch, member.epochs)
 
     def _send(self, array: NDArray[Any]) -> Tensor:
-        """To the device, past the work that is under way there: a plain copy would wait for it."""
-        tensor = torch.from_numpy(array)
-        if self._copies is None:
-            return tensor
-        with torch.cuda.stream(self._copies):
-            sent = tensor.to(self.device)
-        now = torch.cuda.current_stream()
-        now.wait_stream(self._copies)
-        sent.record_stream(now)
-        return sent
+        return send(array, self.device)
 
     # Training
 
@@ -310,7 +301,7 @@ class PopulationTrainer:
     def _score_block(self, plan: ScorePlan, versions: Versions, out: Tensor) -> None:
         each = np.repeat(np.arange(len(plan)), np.diff(plan.ptr))
         codes = (plan.src_h[each], plan.src_F[each], plan.cand_h[:, None], plan.cand_F[:, None])
-        src_h, src_F, cand_h, cand_F = (to_device(rows, self.device).expand(GROUP, *rows.shape) for rows in codes)
+        src_h, src_F, cand_h, cand_F = (self._send(rows).long().expand(GROUP, *rows.shape) for rows in codes)
         raw = self._raw(self._send(plan.facts.astype(self.config.train.dtype))).expand(GROUP, -1, -1)
         for group, at in enumerate(self.stack.groups):
             reads = Reads(src_h, src_F, cand_h, cand_F, *self._data(group, raw))

@@ -112,6 +112,7 @@ class Trainer:
         self._board = board
         self._journal = Journal(None if folder is None else folder / "journal.jsonl")
         self._best: dict[str, Tensor] = {}
+        self._unread: tuple[int, Tensor, Tensor] | None = None  # the last step and its losses, not yet looked at
         self.position = Position(config.to_toml(), self.stream.fingerprint())
         self._total_steps = config.train.epochs * sum(
             -(-(last - first) // config.train.chunk) for _, _, first, last in self.chunks(0)
@@ -209,17 +210,30 @@ class Trainer:
         )
 
     def _step(self, losses: Losses) -> None:
-        train, position = self.config.train, self.position
-        loss = losses.total(train.loss)
-        if not torch.isfinite(loss):
-            raise TsnnError(f"the loss became {loss.item()} at step {position.step}; lower train.lr.")
-        set_rate(self.optimizer, position.step, self._total_steps)
+        loss, step = losses.total(self.config.train.loss), self.position.step
+        previous, self._unread = self._unread, (step, losses.values.detach(), loss.detach())
+        if self.model.device.type == "cpu":
+            self._read_losses()
+        set_rate(self.optimizer, step, self._total_steps)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.clip_and_step()
-        position.step += 1
-        values = losses.values.detach().tolist()
-        position.sums = tuple(a + b for a, b in zip(position.sums or (0.0,) * len(values), values, strict=True))
+        self.position.step += 1
+        if previous is not None:  # a GPU is asked for a step's losses only when it has the next to work on
+            self._count(*previous)
+
+    def _read_losses(self) -> None:
+        """Count the last step's losses, if that has not been done."""
+        if self._unread is not None:
+            unread, self._unread = self._unread, None
+            self._count(*unread)
+
+    def _count(self, step: int, values: Tensor, loss: Tensor) -> None:
+        train, position = self.config.train, self.position
+        if not torch.isfinite(loss):
+            raise TsnnError(f"the loss became {loss.item()} at step {step}; lower train.lr.")
+        terms = values.tolist()
+        position.sums = tuple(a + b for a, b in zip(position.sums or (0.0,) * len(terms), terms, strict=True))
         position.terms += 1
         mean = position.sums[0] / position.terms
         at = Progress(position.epoch, train.epochs, position.row, self.split.train_end, mean, position.best_metric)
@@ -229,6 +243,7 @@ class Trainer:
 
     def _close_epoch(self) -> None:
         """Validate, keep the best weights, journal, checkpoint."""
+        self._read_losses()
         position = self.position
         metric = self._keep_if_best()
         means = [total / max(position.terms, 1) for total in position.sums]
@@ -254,6 +269,7 @@ class Trainer:
     def _save(self) -> None:
         if self._path is None:
             return
+        self._read_losses()  # never keep weights whose loss was no number
         self.position.journal = self._journal.size
         sections = {"weights": self.model.state_dict(), "best": self._best, "store": self.store.snapshot()}
         save_checkpoint(self._path, self.position, sections, self.optimizer)
