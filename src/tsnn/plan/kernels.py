@@ -680,7 +680,8 @@ def _candidate_facts(
     row: F64,
 ) -> None:
     """A candidate's row; `at_u` is what `_source_facts` said, `marked` what `_mark_source` did."""
-    row[:] = scr.source
+    for i in range(len(row)):
+        row[i] = scr.source[i]
     row[DST_GAP] = t - tab.last_t[c] if tab.degree[c] else -1.0
     row[DST_IN_AGE] = tab.ints[ROWS] - tab.last_in_row[c] if tab.in_degree[c] else -1.0
     row[DST_COUNT] = tab.degree[c]
