@@ -81,7 +81,7 @@ class Pair:
         plan = self.planner.plan(min(self.planner.position + CHUNK, self.stream.num_events), queries)
         self.model.zero_grad()
         versions = run_update(self.model, self.engine, self.store, plan.update, self.stream)
-        trainable = torch.arange(len(plan.score.cand)) % CANDIDATES == 0
+        trainable = np.arange(len(plan.score.cand)) % CANDIDATES == 0
         scored = score(self.model, self.engine, versions, plan.score, self.stream, trainable)
         losses = self.engine.losses(
             scored.parts.total, scored.geometry.inner, scored.parts.raw_residual, versions.smooth, versions.energy,

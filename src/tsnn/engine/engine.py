@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,7 +30,7 @@ from tsnn.model.losses import Losses, chunk_losses
 from tsnn.model.tsnn import TSNN, Compared
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.sheaf.diffusion import capped_step
-from tsnn.types import U64
+from tsnn.types import U64, Bool
 
 
 class Scored(NamedTuple):
@@ -51,7 +52,7 @@ class Engine(Protocol):
         model: TSNN,
         versions: Versions,
         plan: ScorePlan,
-        trainable: Tensor | None,
+        trainable: Bool | None,
         generator: torch.Generator | None,
     ) -> Compared:
         """The geometry of every candidate, differentiable."""
@@ -74,7 +75,7 @@ class ReferenceEngine:
         model: TSNN,
         versions: Versions,
         plan: ScorePlan,
-        trainable: Tensor | None,
+        trainable: Bool | None,
         generator: torch.Generator | None,
     ) -> Compared:
         """In batched PyTorch, on any device."""
@@ -101,7 +102,7 @@ class FusedEngine(ReferenceEngine):
         model: TSNN,
         versions: Versions,
         plan: ScorePlan,
-        trainable: Tensor | None,
+        trainable: Bool | None,
         generator: torch.Generator | None,
     ) -> Compared:
         """Compiled where only scalars are needed and the log is on the host, else in PyTorch."""
@@ -110,8 +111,8 @@ class FusedEngine(ReferenceEngine):
         if needs_vectors or versions.h.device.type != "cpu":
             return super().compare(model, versions, plan, trainable, generator)
         bias = model.relation_bias(plan) if hasattr(model, "frame_bias") else None
-        mask = torch.ones(len(plan.cand), dtype=torch.bool) if trainable is None else trainable
-        reads = (plan.src_h, plan.src_F, plan.ptr, plan.cand_h, plan.cand_F, mask.numpy())
+        mask = np.ones(len(plan.cand), bool) if trainable is None else trainable
+        reads = (plan.src_h, plan.src_F, plan.ptr, plan.cand_h, plan.cand_F, mask)
         scalars = fused_geometry(versions.h, versions.F, bias, *reads, config.model)
         geometry = Geometry(*scalars.unbind(1))
         if config.model.scalars != "bounded":
@@ -205,7 +206,7 @@ def score(
     versions: Versions,
     plan: ScorePlan,
     stream: EventStream,
-    trainable: Tensor | None = None,
+    trainable: Bool | None = None,
     generator: torch.Generator | None = None,
     data: Tensor | None = None,
 ) -> Scored:

@@ -24,7 +24,7 @@ from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.plan.facts import COLUMN
 from tsnn.sheaf.householder import reflect
 from tsnn.transfer import send
-from tsnn.types import I32
+from tsnn.types import I32, Bool
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class TSNN(nn.Module):
         return torch.sigmoid(self.frame_bias_scale[r])[:, None, None] * self.frame_bias[r]
 
     def candidate_geometry(
-        self, source: Source, versions: Versions, plan: ScorePlan, trainable: Tensor | None = None
+        self, source: Source, versions: Versions, plan: ScorePlan, trainable: Bool | None = None
     ) -> Compared:
         """eq:sdist's scalars in synchronized coordinates (prop:sync_equiv), and the vectors behind them.
 
@@ -140,11 +140,14 @@ class TSNN(nn.Module):
         """
         eps = self.config.model.reflector_eps
         q = reflect(self.live(source.F), source.h, eps=eps)
-        h, F = self._rows(versions.h, plan.cand_h), self._rows(versions.F, plan.cand_F)
-        if trainable is not None:
-            h = torch.where(trainable[:, None], h, h.detach())
-            F = torch.where(trainable[:, None, None], F, F.detach())
-        g = reflect(self.live(F), h, eps=eps)
+        if trainable is None:
+            h, g = self._lifted(versions, plan.cand_h, plan.cand_F)
+        else:  # a few of many: no graph for the rest
+            with torch.no_grad():
+                h, g = self._lifted(versions, plan.cand_h, plan.cand_F)
+            own = np.flatnonzero(trainable)
+            h_own, g_own = self._lifted(versions, plan.cand_h[own], plan.cand_F[own])
+            h, g = (whole.index_copy(0, self._index(own), part) for whole, part in ((h, h_own), (g, g_own)))
         query = self.query_of_candidate(plan)
         q_rows = q[query]
         difference = q_rows - g
@@ -155,6 +158,11 @@ class TSNN(nn.Module):
             dst_norm2=h.square().sum(-1),
         )
         return Compared(geometry, source, difference)
+
+    def _lifted(self, versions: Versions, rows_h: I32, rows_F: I32) -> tuple[Tensor, Tensor]:
+        """Stalks of these versions, and the same in synchronized coordinates."""
+        h, F = self._rows(versions.h, rows_h), self._rows(versions.F, rows_F)
+        return h, reflect(self.live(F), h, eps=self.config.model.reflector_eps)
 
     def query_of_candidate(self, plan: ScorePlan) -> Tensor:
         """For each candidate the query it belongs to, (nc,)."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -195,8 +196,7 @@ class Trainer:
     def losses(self, plan: ScorePlan, versions: Versions, data: Tensor | None = None) -> Losses:
         """The five losses of a set of training queries, from one run of the chunk's rows."""
         width = 1 + self.config.train.negatives
-        trainable = torch.zeros(len(plan.cand), dtype=torch.bool, device=self.model.device)
-        trainable[::width] = True
+        trainable = np.arange(len(plan.cand)) % width == 0
         generator = torch.Generator().manual_seed(hash((self.config.train.seed, self.position.step)) % (1 << 62))
         scored = score(self.model, self.engine, versions, plan, self.stream, trainable, generator, data)
         return self.engine.losses(
