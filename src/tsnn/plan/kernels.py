@@ -653,7 +653,7 @@ def _activity_facts(tab: Tables, node: Int, t: float, rate: float, column: Int, 
         row[column + 2] = tab.recent[node, 2] / events
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, forceinline=True)
 def _source_facts(tab: Tables, opt: Options, u: Int, t: float, row: F64) -> float:
     """What the source says by itself, once for all its candidates; returns what a step of its walks is worth."""
     row[:] = 0.0
