@@ -6,6 +6,7 @@ import inspect
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from typer.testing import CliRunner
 import tsnn
 from tsnn.cli.main import app, main
 from tsnn.config import Config
+from tsnn.evaluation.roster import NAMES
+from tsnn.study.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = sorted((ROOT / "src/tsnn/configs").glob("*.toml"))
@@ -76,6 +79,18 @@ def test_the_verb_explains_itself(path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*path, "--help"])
     assert result.exit_code == 0
     assert _command(*path).help
+
+
+def test_help_waits_for_no_library_that_it_does_not_need() -> None:
+    code = "import sys, tsnn.cli.main; print([name for name in ('torch', 'numba', 'sklearn') if name in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said == "[]\n"
+
+
+@pytest.mark.parametrize(("verb", "names"), [("evaluate", NAMES), ("reproduce", tuple(TABLES))])
+def test_help_names_every_choice(verb: str, names: tuple[str, ...]) -> None:
+    said = " ".join(parameter.help for parameter in _command(verb).params if parameter.help)
+    assert set(names) <= set(re.split(r"[,;. ]+", said))
 
 
 def test_an_error_is_one_sentence_and_status_2(

@@ -1,17 +1,21 @@
 """Temporal link prediction on event streams with dynamic orthogonal frames."""
 
-from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
-from tsnn.data.events import EventStream, make_stream
-from tsnn.data.table import from_arrays, from_pandas, from_polars, from_temporal_data, read_table
-from tsnn.errors import ConfigError, InputError, RunError, TsnnError
-from tsnn.evaluation.evaluate import evaluate
-from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.roster import baseline
-from tsnn.online.predictor import Predictor
-from tsnn.training.run import Run
-from tsnn.training.train import train
-from tsnn.types import Visibility
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from tsnn.config import Config
+    from tsnn.data.catalog import default_split, load
+    from tsnn.data.events import EventStream, make_stream
+    from tsnn.data.table import from_arrays, from_pandas, from_polars, from_temporal_data, read_table
+    from tsnn.errors import ConfigError, InputError, RunError, TsnnError
+    from tsnn.evaluation.evaluate import evaluate
+    from tsnn.evaluation.model import ModelScorer
+    from tsnn.evaluation.roster import baseline
+    from tsnn.online.predictor import Predictor
+    from tsnn.training.run import Run
+    from tsnn.training.train import train
+    from tsnn.types import Visibility
 
 __all__ = [
     "Config",
@@ -36,3 +40,38 @@ __all__ = [
     "read_table",
     "train",
 ]
+
+# Loaded when first asked for: whoever wants one name should not wait for what the others need.
+_HOME = {
+    "Config": "tsnn.config",
+    "ConfigError": "tsnn.errors",
+    "EventStream": "tsnn.data.events",
+    "InputError": "tsnn.errors",
+    "ModelScorer": "tsnn.evaluation.model",
+    "Predictor": "tsnn.online.predictor",
+    "Run": "tsnn.training.run",
+    "RunError": "tsnn.errors",
+    "TsnnError": "tsnn.errors",
+    "Visibility": "tsnn.types",
+    "baseline": "tsnn.evaluation.roster",
+    "default_split": "tsnn.data.catalog",
+    "evaluate": "tsnn.evaluation.evaluate",
+    "from_arrays": "tsnn.data.table",
+    "from_pandas": "tsnn.data.table",
+    "from_polars": "tsnn.data.table",
+    "from_temporal_data": "tsnn.data.table",
+    "load": "tsnn.data.catalog",
+    "make_stream": "tsnn.data.events",
+    "read_table": "tsnn.data.table",
+    "train": "tsnn.training.train",
+}
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,10 +8,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tsnn.bench.engine import bench_engine
-from tsnn.bench.gpu import POPULATIONS, bench_gpu
-from tsnn.bench.peers import bench_peers
-from tsnn.bench.scale import EVENTS, NODES, bench_scale
 from tsnn.cli.display import print_json
 from tsnn.cli.options import Json, Settings
 from tsnn.config import Config, parse_override
@@ -34,6 +30,8 @@ def engine(
     json: Json = False,
 ) -> None:
     """Reference against fused on the same rows: events/s, their ratio, and the time of each stage."""
+    from tsnn.bench.engine import bench_engine
+
     result = bench_engine(data, _config(set_))
     if json:
         print_json(result)
@@ -64,6 +62,8 @@ def scale(
     json: Json = False,
 ) -> None:
     """Training events/s and memory as a synthetic stream grows in events and in nodes."""
+    from tsnn.bench.scale import EVENTS, NODES, bench_scale
+
     result = bench_scale(_config(set_), tuple(events or EVENTS), tuple(nodes or NODES))
     if json:
         print_json(result)
@@ -83,6 +83,8 @@ def peers(
     json: Json = False,
 ) -> None:
     """TGN, built from PyTorch Geometric's parts, beside tsnn: events/s and AP in the same run."""
+    from tsnn.bench.peers import bench_peers
+
     result = bench_peers(data, _config(set_, PEERS_CHUNK), epochs)
     if json:
         print_json(result)
@@ -106,6 +108,8 @@ def gpu(
     json: Json = False,
 ) -> None:
     """One stream and populations of streams on the GPU: the recurrence alone, and training with everything included."""
+    from tsnn.bench.gpu import POPULATIONS, bench_gpu
+
     result = bench_gpu(data, _config(set_, PEERS_CHUNK), tuple(streams or POPULATIONS))
     if json:
         print_json(result)

@@ -10,7 +10,6 @@ import typer
 from tsnn.cli.display import console, print_figures, print_json
 from tsnn.cli.options import Json
 from tsnn.cli.train import train
-from tsnn.training.run import METRICS, Run
 
 DEMO_DATA = "synthetic:roles"
 
@@ -20,6 +19,8 @@ def demo(
     json: Json = False,
 ) -> None:
     """The main job on an embedded synthetic stream: train, evaluate under `strict`, compare with the baselines."""
+    from tsnn.training.run import METRICS, Run
+
     if not (out / METRICS).exists():
         train(DEMO_DATA, out, json=json)
         return

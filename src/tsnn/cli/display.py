@@ -6,13 +6,14 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from tsnn.training.trainer import Progress as TrainingProgress
+if TYPE_CHECKING:
+    from tsnn.training.trainer import Progress as TrainingProgress
 
 console = Console(stderr=True)  # progress and remarks; results go to standard output
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -11,19 +11,21 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from tsnn.cli.display import print_figures, print_json, shown_bar
 from tsnn.cli.options import Data, Json, Seed, VisibilityName
 from tsnn.data.catalog import default_split, load
-from tsnn.data.split import Split
 from tsnn.errors import ConfigError
-from tsnn.evaluation.evaluate import evaluate as evaluate_scorer
-from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.roster import NAMES, baseline
-from tsnn.evaluation.scorer import Scorer
-from tsnn.training.run import Run
 from tsnn.types import Visibility
+
+if TYPE_CHECKING:
+    from tsnn.data.split import Split
+    from tsnn.evaluation.scorer import Scorer
 
 
 def evaluate(
     scorer: Annotated[
-        str, typer.Argument(help=f"A run folder, or one of {', '.join(NAMES)}; edgebank:MODE chooses its memory.")
+        str,
+        typer.Argument(
+            help="A run folder, or one of edgebank, popularity, recency, features, features+successor; "
+            "edgebank:MODE chooses its memory."
+        ),
     ],
     data: Data,
     protocol: Annotated[str | None, typer.Option(help="dgb, tgb or stream; by default that of the data.")] = None,
@@ -33,6 +35,8 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Evaluate a run or a baseline: every figure comes with what an event was allowed to see."""
+    from tsnn.evaluation.evaluate import evaluate as evaluate_scorer
+
     seen = Visibility.parse(visibility)
     candidate, split = scorer_and_split(scorer, data, seed)
     with shown_bar(TextColumn("evaluating"), BarColumn(), TimeRemainingColumn()) as bar:
@@ -47,6 +51,10 @@ def evaluate(
 
 def scorer_and_split(name: str, data: str, seed: int) -> tuple[Scorer, Split]:
     """The run in a folder, or the baseline of that name, and the data it is asked about."""
+    from tsnn.evaluation.model import ModelScorer
+    from tsnn.evaluation.roster import NAMES, baseline
+    from tsnn.training.run import Run
+
     is_baseline = name.partition(":")[0] in NAMES
     if not is_baseline and not Path(name).is_dir():
         raise ConfigError(f"{name} is neither a run folder nor one of {', '.join(NAMES)}.")

@@ -10,7 +10,6 @@ import typer
 from tsnn.cli.display import console, print_json
 from tsnn.cli.options import Json, RunFolder
 from tsnn.cli.recommend import At, EdgeType, node_id, question_time
-from tsnn.online.predictor import Predictor
 
 
 def explain(
@@ -23,6 +22,8 @@ def explain(
     json: Json = False,
 ) -> None:
     """Why a destination has the score it has: parts, features, neighbors, frames."""
+    from tsnn.online.predictor import Predictor
+
     predictor = Predictor.load(run)
     ends = node_id(predictor, src), node_id(predictor, dst)
     explanation = predictor.explain(*ends, question_time(predictor, at), edge_type)

@@ -1,4 +1,7 @@
-"""The command line. One small file per verb; this one joins them and turns errors into one sentence and status 2."""
+"""The command line. One small file per verb; this one joins them and turns errors into one sentence and status 2.
+
+A verb imports what it works with when it is called: help and refusals need not wait for PyTorch.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,8 +13,9 @@ from rich.table import Table
 from tsnn.cli.display import print_json
 from tsnn.cli.options import Json, RunFolder
 from tsnn.errors import InputError
-from tsnn.online.predictor import Predictor, Time
-from tsnn.online.service_state import soon
+
+if TYPE_CHECKING:
+    from tsnn.online.predictor import Predictor, Time
 
 At = Annotated[
     float | None,
@@ -34,6 +35,8 @@ def recommend(
     json: Json = False,
 ) -> None:
     """The likeliest next destinations of a source, among all nodes."""
+    from tsnn.online.predictor import Predictor
+
     predictor = Predictor.load(run)
     source, time = node_id(predictor, src), question_time(predictor, at)
     best = predictor.recommend(source, time, top, exclude_seen=exclude_seen, edge_type=edge_type, exact=not two_stage)
@@ -58,4 +61,6 @@ def node_id(predictor: Predictor, text: str) -> Hashable:
 
 def question_time(predictor: Predictor, at: float | None) -> Time:
     """The time asked for; by default one mean gap after the last event, so that all of them count."""
+    from tsnn.online.service_state import soon
+
     return soon(predictor) if at is None else at

@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from tsnn.cli.display import console
 from tsnn.errors import InputError
 from tsnn.files import check_file_target
-from tsnn.report.page import REPORT, write_comparison
-from tsnn.report.source import run_split
-from tsnn.training.run import Run
 
 
 def report(
@@ -26,6 +22,12 @@ def report(
     ] = None,
 ) -> None:
     """Write a run's report, or that of several side by side: one HTML file that needs nothing else."""
+    import torch
+
+    from tsnn.report.page import REPORT, write_comparison
+    from tsnn.report.source import run_split
+    from tsnn.training.run import Run
+
     torch.set_num_threads(1)
     if out is None and len(runs) > 1:
         raise InputError("several runs have no folder in common; name the file to write with --out.")

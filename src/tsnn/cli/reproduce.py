@@ -14,15 +14,10 @@ from tsnn.cli.display import console, print_json, shown_bar
 from tsnn.cli.options import Json, PopulationSize, Settings, Workers
 from tsnn.config import parse_override
 from tsnn.files import check_folder_target
-from tsnn.study.markdown import table_lines
-from tsnn.study.reproduce import Study, write_summary
-from tsnn.study.reproduce import reproduce as run_study
-from tsnn.study.statistics import add_statistics
-from tsnn.study.tables import TABLES
 
 
 def reproduce(
-    table: Annotated[str, typer.Argument(help=f"One of {', '.join(TABLES)}.")],
+    table: Annotated[str, typer.Argument(help="One of dgb, dgb-inductive, tgb, ablation, sheaf.")],
     data: Annotated[
         list[str] | None, typer.Option(help="A data set of the table, or any address; may be given several times.")
     ] = None,
@@ -43,6 +38,10 @@ def reproduce(
     json: Json = False,
 ) -> None:
     """One of the paper's tables: ours beside its figures, per visibility, with the heuristics and `features`."""
+    from tsnn.study.reproduce import Study, write_summary
+    from tsnn.study.reproduce import reproduce as run_study
+    from tsnn.study.statistics import add_statistics
+
     check_folder_target(out)
     overrides = dict(parse_override(text) for text in set_ or [])
     study = Study(data, seeds, visibility, shuffle_ties, not untuned, overrides, population)
@@ -59,6 +58,8 @@ def reproduce(
 
 
 def _show(result: dict[str, Any]) -> None:
+    from tsnn.study.markdown import table_lines
+
     print("\n".join(table_lines(result["rows"])))
     for entry in result["absent"]:
         console.print(f"{entry['data']} is not here; put its files into {entry['put_files_in']}", style="dim")

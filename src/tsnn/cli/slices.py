@@ -11,7 +11,6 @@ from rich.table import Table
 from tsnn.cli.display import print_json
 from tsnn.cli.evaluate import scorer_and_split
 from tsnn.cli.options import Data, Json, Seed, VisibilityName
-from tsnn.study.slices import error_slices
 from tsnn.types import Visibility
 
 
@@ -24,6 +23,8 @@ def slices(
     json: Json = False,
 ) -> None:
     """Where a scorer loses: repeats, new pairs, new nodes; by the pair's recency and the nodes' degrees."""
+    from tsnn.study.slices import error_slices
+
     seen = Visibility.parse(visibility)
     found = error_slices(*scorer_and_split(scorer, data, seed), seen, segment)
     if json:

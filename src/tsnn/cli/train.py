@@ -12,8 +12,6 @@ from tsnn.cli.options import Data, Json, Settings
 from tsnn.config import Config, parse_override
 from tsnn.data.catalog import default_split, load
 from tsnn.files import check_folder_target
-from tsnn.report.page import REPORT, write_report
-from tsnn.training.train import train as train_run
 
 
 def train(
@@ -32,6 +30,9 @@ def train(
     json: Json = False,
 ) -> None:
     """Train on an event log, and see how well the next link is predicted beside what simple rules predict."""
+    from tsnn.report.page import REPORT, write_report
+    from tsnn.training.train import train as train_run
+
     check_folder_target(out)
     settings = Config.build(config, dict(parse_override(text) for text in set_ or []))
     stream = load(data, **table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type))

@@ -15,8 +15,6 @@ from tsnn.cli.reproduce import job_bar
 from tsnn.config import parse_override
 from tsnn.errors import InputError
 from tsnn.files import check_file_target, check_folder_target
-from tsnn.study.tune import Search, write_config
-from tsnn.study.tune import tune as run_search
 from tsnn.types import Visibility
 
 SQLITE = b"SQLite format 3"
@@ -40,6 +38,9 @@ def tune(
     json: Json = False,
 ) -> None:
     """Search a configuration for a data set on its validation rows; the test rows are removed before it begins."""
+    from tsnn.study.tune import Search, write_config
+    from tsnn.study.tune import tune as run_search
+
     _check_storage(storage)
     if out is not None:
         check_file_target(out)

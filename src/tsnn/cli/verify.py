@@ -5,9 +5,8 @@ from __future__ import annotations
 import json as json_format
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -17,11 +16,10 @@ from rich.table import Column, Table
 from tsnn.cli.display import print_json, shown_bar
 from tsnn.cli.options import Json, RunFolder
 from tsnn.files import write_whole
-from tsnn.report.source import run_split
-from tsnn.report.view import VERIFICATION
-from tsnn.theory.verify import Verification, slack_text
-from tsnn.theory.verify import verify as verify_run
-from tsnn.training.run import Run
+
+if TYPE_CHECKING:
+    from tsnn.theory.verify import Verification
+    from tsnn.training.run import Run
 
 
 def verify(
@@ -36,6 +34,13 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check the paper's statements on a run's own frames, stalks and active graphs; exit status 1 if one fails."""
+    import torch
+
+    from tsnn.report.source import run_split
+    from tsnn.report.view import VERIFICATION
+    from tsnn.theory.verify import verify as verify_run
+    from tsnn.training.run import Run
+
     torch.set_num_threads(1)
     loaded = Run.load(run)
     stream = run_split(loaded, data).stream
@@ -70,6 +75,8 @@ def _store(path: Path, document: dict[str, Any]) -> None:
 
 
 def _print(outcome: Verification) -> None:
+    from tsnn.theory.verify import slack_text
+
     facts = outcome.facts
     table = Table("statement", "worst slack, and where", Column("", no_wrap=True), show_lines=True)
     for line in outcome.statements:

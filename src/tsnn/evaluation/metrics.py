@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from tsnn.errors import InputError
 from tsnn.types import F64, I64
@@ -23,12 +22,16 @@ BATCH = 200  # positives per batch of the DGB mean
 
 def average_precision(pos: ArrayLike, neg: ArrayLike) -> float:
     """Area under precision-recall of positive against negative scores, ties as scikit-learn has them."""
+    from sklearn.metrics import average_precision_score  # a second, which only figures should wait
+
     scores, labels = _labelled(pos, neg)
     return float(average_precision_score(labels, scores))
 
 
 def roc_auc(pos: ArrayLike, neg: ArrayLike) -> float:
     """Probability that a positive outranks a negative, a tie counting one half."""
+    from sklearn.metrics import roc_auc_score
+
     scores, labels = _labelled(pos, neg)
     return float(roc_auc_score(labels, scores))
 
