@@ -18,6 +18,7 @@ from tsnn.cli.report import report as report_command
 from tsnn.config import Config
 from tsnn.data.catalog import default_split, load
 from tsnn.data.split import Split
+from tsnn.data.table import write_table
 from tsnn.errors import InputError
 from tsnn.evaluation.metrics import average_precision
 from tsnn.evaluation.model import ModelScorer
@@ -206,6 +207,22 @@ def test_several_runs_need_a_file(run):
     error = invoke(str(run.folder), str(run.folder)).exception
     assert isinstance(error, InputError)
     assert "--out" in str(error)
+
+
+def test_runs_on_two_tables_each_find_their_own(tmp_path):
+    tables = [tmp_path / "one.parquet", tmp_path / "two.parquet"]
+    runs = []
+    for seed, table in enumerate(tables):
+        write_table(load(f"synthetic:roles:events=200,nodes=30,seed={seed}"), table)
+        settings = Config.build(overrides=TINY | {"train.epochs": 1})
+        runs.append(str(train(table, tmp_path / f"run{seed}", settings, compare=False).folder))
+    out = tmp_path / "both.html"
+    named = [word for table in reversed(tables) for word in ("--data", str(table))]
+    assert invoke(*runs, *named, "--out", str(out)).exit_code == 0
+    assert out.stat().st_size > 50_000
+    error = invoke(*runs, *named[:2], "--out", str(out)).exception
+    assert isinstance(error, InputError)
+    assert "two.parquet is not the data" in str(error)
 
 
 @pytest.mark.slow

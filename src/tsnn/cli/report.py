@@ -18,7 +18,8 @@ def report(
         Path | None, typer.Option(help="HTML file to write; by default report.html in the folder of a single run.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="The data they were trained on, where a card names no address: a table's path.")
+        list[str] | None,
+        typer.Option(help="The data of runs whose cards name no address: a table's path; may be given several times."),
     ] = None,
 ) -> None:
     """Write a run's report, or that of several side by side: one HTML file that needs nothing else."""
@@ -34,6 +35,6 @@ def report(
     loaded = [Run.load(folder) for folder in runs]
     path = out or runs[0] / REPORT
     check_file_target(path)
-    splits = [run_split(run, data) for run in loaded]
+    splits = [run_split(run, *(data or [])) for run in loaded]
     write_comparison(list(zip(loaded, splits, strict=True)), path)
     console.print(f"report written to {path}")

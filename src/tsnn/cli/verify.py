@@ -43,7 +43,7 @@ def verify(
 
     torch.set_num_threads(1)
     loaded = Run.load(run)
-    stream = run_split(loaded, data).stream
+    stream = run_split(loaded, *([data] if data else [])).stream
     with shown_bar(TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TextColumn("events")) as bar:
         progress = None if json else lambda done, total: bar.show("", done, total)
         outcome = verify_run(loaded.model, stream, samples=sample, step_size=step_size, progress=progress)

@@ -8,13 +8,16 @@ from tsnn.errors import InputError
 from tsnn.training.run import Run
 
 
-def run_split(run: Run, data: str | None = None) -> Split:
-    """The split the run was trained on, from its own card or from the address of the same data."""
+def run_split(run: Run, *data: str) -> Split:
+    """The split the run was trained on, from its own card or from whichever of these addresses is the same data."""
     card = run.metrics["card"]["data"]
-    address = data or card["name"]
-    if data is None and address.partition(":")[0] not in SCHEMES:
-        raise InputError(f"{run.folder} was trained on {address}, which has no address; name its file with --data.")
-    split = default_split(load(address))
-    if split.stream.fingerprint() != card["fingerprint"]:
-        raise InputError(f"{address} is not the data {run.folder} was trained on; name that with --data.")
-    return split
+    if not data and card["name"].partition(":")[0] not in SCHEMES:
+        raise InputError(
+            f"{run.folder} was trained on {card['name']}, which has no address; name its file with --data."
+        )
+    addresses = data or (card["name"],)
+    for address in addresses:
+        stream = load(address)
+        if stream.fingerprint() == card["fingerprint"]:
+            return default_split(stream)
+    raise InputError(f"{' or '.join(addresses)} is not the data {run.folder} was trained on; name that with --data.")
