@@ -133,7 +133,7 @@ def _recurrence(
     trainer: Trainer, plan: UpdatePlan, streams: int, blocks: int, cycles: Tensor | None = None
 ) -> Callable[[], Logs]:
     """The chunk's recurrence, ready to run, all streams alike."""
-    model, device = trainer.model, torch.device("cuda")
+    model, device = trainer.model, trainer.model.device
     config = model.config.model
 
     def many(tensor: Tensor) -> Tensor:

@@ -122,10 +122,21 @@ def gpu(
         table.add_row(str(row["streams"]), *times, *rates)
     one = result["one_stream"]
     Console().print(table)
+    _print_clusters(Console(), one["clusters"])
     Console().print(
         f"one stream, everything included: {one['train_events_per_s']:,.0f} training events/s on "
         f"{result['machine']['gpu']}; the floor of its arithmetic is {one['floor_us_per_event']:.1f} us an event"
     )
+
+
+def _print_clusters(out: Console, clusters: list[dict[str, Any]]) -> None:
+    """Where the recurrence of one stream spends its time, by the number of thread blocks that share it."""
+    table = Table("one stream: us an event", *(f"{row['blocks']} blocks" for row in clusters))
+    for name in ("forward", "backward"):
+        table.add_row(name, *(f"{row[f'{name}_us_per_event']:.1f}" for row in clusters), style="bold")
+        for stage in clusters[0][f"{name}_stages_us"]:
+            table.add_row(f"  {stage}", *(f"{row[f'{name}_stages_us'][stage]:.1f}" for row in clusters))
+    out.print(table)
 
 
 @app.command()
