@@ -19,7 +19,7 @@ from tsnn.data.queries import Queries
 from tsnn.errors import InputError, RunError
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import score_queries
-from tsnn.online import retrieve
+from tsnn.online import active, retrieve
 from tsnn.online.predictor import Event, Predictor
 from tsnn.plan.kernels import shared_events
 from tsnn.training.run import final_state, save_run
@@ -305,6 +305,24 @@ def test_of_a_hubs_partners_the_shortlist_takes_those_with_most_events(plain, mo
     kept = retrieve._closest(tables, 0, related)
     assert len(related) > len(kept) == 3
     assert sorted(events[np.isin(related, kept)]) == sorted(events)[-3:]
+
+
+@pytest.mark.parametrize("most_touched", [6, 4096], ids=["forgetting", "keeping up"])
+def test_the_most_active_are_kept_up_with_events(plain, monkeypatch, most_touched):
+    """At both moments, through ties and newcomers, the lists are those of a fresh look at everybody."""
+    monkeypatch.setattr(active, "ACTIVE", 3)
+    monkeypatch.setattr(active, "MOST_TOUCHED", most_touched)
+    predictor, stream = plain
+    for event in events_of(stream, KNOWN):
+        predictor.observe_many([event])
+        for t in (predictor.clock, predictor.clock + 1.0):
+            question, _ = predictor.ask(event.src, [], t, None)
+            tables, n = question.moment.counters.tables, predictor.num_nodes
+            kept = question.state.active[question.moment.settled].lists(tables, n)
+            fresh = active.ActiveNodes().lists(tables, n)
+            for column, a, b in zip((tables.last_t, tables.last_in_row, tables.in_degree), kept, fresh, strict=True):
+                assert sorted(column[a]) == sorted(column[b])  # of equals either will do
+                assert len(set(a.tolist())) == 3
 
 
 def test_facts_of_the_unrelated_are_plain(plain):

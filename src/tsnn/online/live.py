@@ -21,6 +21,7 @@ from tsnn.errors import RunError
 from tsnn.memory.frames import initial_frames
 from tsnn.memory.store import StateStore
 from tsnn.model.tsnn import TSNN
+from tsnn.online.active import ActiveNodes
 from tsnn.online.history import History
 from tsnn.online.ids import GrowingIds
 from tsnn.plan.counters import Counters
@@ -167,7 +168,7 @@ class LiveState:
         self.settled.restore(counters)
         self.latest.restore(counters)
         self.history = History(counters)
-        self.active: dict[bool, list[I64]] = {}  # see tsnn.online.retrieve; forgotten when something happens
+        self.active = {settled: ActiveNodes() for settled in (False, True)}
         self._tie: list[EventStream] = []
         self._observe_tie(_stream(ids, self.node_type, _section(saved, "tie/")))
 
@@ -229,11 +230,12 @@ class LiveState:
 
     def _advance_settled(self, stream: EventStream) -> None:
         self.planner(stream, self.settled).advance(stream.num_events)
+        self.active[True].touch(stream.src, stream.dst)
 
     @torch.no_grad()
     def _run(self, stream: EventStream) -> None:
         """The recurrence over rows that follow the latest moment."""
-        self.active.clear()
+        self.active[False].touch(stream.src, stream.dst)
         self.history.observe(stream.src, stream.dst, self.latest.tables)
         planner = self.planner(stream, self.latest)
         for plan in planner.walk(stream.num_events, MAX_ROWS):

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from tsnn.online.active import largest
 from tsnn.online.asking import Question
 from tsnn.plan.kernels import TWO_HOP_CAP, Tables, shared_events
 from tsnn.types import I64, Bool
 
 RELATED = 1024  # with a history of their own with the source
 NEAREST = 256  # by distance, and as many by inner product
-ACTIVE = 256  # by each kind of activity
 
 
 def everybody(question: Question) -> I64:
@@ -39,7 +38,8 @@ def _reachable(question: Question) -> Bool | None:
 @torch.no_grad()
 def shortlist(question: Question) -> I64:
     """Candidates worth an exact score."""
-    lists = [*_related(question), *_nearest(question), *_active(question)]
+    tables, active = question.moment.counters.tables, question.state.active[question.moment.settled]
+    lists = [*_related(question), *_nearest(question), *active.lists(tables, len(question.state.ids))]
     few = np.unique(np.concatenate(lists))
     reachable = _reachable(question)
     return few if reachable is None else few[reachable[few]]
@@ -62,7 +62,7 @@ def _closest(tables: Tables, u: int, related: I64) -> I64:
         return related
     events = np.empty(len(related), np.int64)
     shared_events(tables, u, related, events)
-    return related[_largest(torch.from_numpy(events), RELATED)]
+    return related[largest(torch.from_numpy(events), RELATED)]
 
 
 def _neighbors(tables: Tables, nodes: I64, recent: int) -> I64:
@@ -83,19 +83,4 @@ def _nearest(question: Question) -> list[I64]:
         nodes, g, norm2 = store.settled_apart()
         inner[nodes] = (g @ question.q.T).squeeze(1)
         distance[nodes] = norm2 - 2 * inner[nodes]
-    return [_largest(-distance, NEAREST), _largest(inner, NEAREST)]
-
-
-def _active(question: Question) -> list[I64]:
-    """Last seen, last a destination, most often a destination: the same for every source until something happens."""
-    kept, moment = question.state.active, question.moment
-    if moment.settled not in kept:
-        tables, n = moment.counters.tables, len(question.state.ids)
-        columns = (tables.last_t, tables.last_in_row, tables.in_degree)
-        kept[moment.settled] = [_largest(torch.from_numpy(column[:n]), ACTIVE) for column in columns]
-    return kept[moment.settled]
-
-
-def _largest(values: Tensor, count: int) -> I64:
-    """Where they stand; PyTorch finds them in a quarter of the time that NumPy's partition takes."""
-    return torch.topk(values, min(count, len(values)), sorted=False).indices.numpy()
+    return [largest(-distance, NEAREST), largest(inner, NEAREST)]

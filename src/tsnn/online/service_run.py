@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import logging
 import signal
@@ -36,6 +37,8 @@ def run_service(
         application = build_application(service, token=token or None, max_body=max_body)
         address, bound = listener.getsockname()[:2]
         fields = {"url": f"http://{address}:{bound}", "position": service.log.position}
+        gc.collect()
+        gc.freeze()  # what is here by now stays: no later collection has to walk it while somebody waits
         log.info("ready", extra={"fields": fields})
         config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=30)
         uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,52 @@
+"""The most active nodes of a moment: the same for every source until something happens."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tsnn.plan.kernels import Tables
+from tsnn.types import I64
+
+ACTIVE = 256  # by each kind of activity
+MOST_TOUCHED = 4096  # beyond this a fresh look at everybody is as cheap
+
+
+class ActiveNodes:
+    """Last seen, last a destination, most often a destination.
+
+    All three only ever rise, and only for nodes that an event touches: the next lists are among those and the last.
+    """
+
+    def __init__(self) -> None:
+        self._lists: list[I64] = []
+        self._touched: list[I64] = []
+
+    def touch(self, *nodes: I64) -> None:
+        """Let it know of the ends of events."""
+        if not self._lists:
+            return
+        self._touched += nodes
+        if sum(map(len, self._touched)) > MOST_TOUCHED:
+            self._lists, self._touched = [], []
+
+    def lists(self, tables: Tables, num_nodes: int) -> list[I64]:
+        """The nodes, by kind of activity."""
+        columns = (tables.last_t, tables.last_in_row, tables.in_degree)
+        if not self._lists:
+            self._lists = [largest(torch.from_numpy(column[:num_nodes]), ACTIVE) for column in columns]
+        elif self._touched:
+            touched = np.concatenate(self._touched)
+            among = [np.union1d(nodes, touched) for nodes in self._lists]
+            self._lists = [
+                nodes[largest(torch.from_numpy(column[nodes]), ACTIVE)]
+                for column, nodes in zip(columns, among, strict=True)
+            ]
+        self._touched = []
+        return self._lists
+
+
+def largest(values: Tensor, count: int) -> I64:
+    """Where they stand; PyTorch finds them in a quarter of the time that NumPy's partition takes."""
+    return torch.topk(values, min(count, len(values)), sorted=False).indices.numpy()
