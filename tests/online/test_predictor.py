@@ -307,6 +307,14 @@ def test_of_a_hubs_partners_the_shortlist_takes_those_with_most_events(plain, mo
     assert sorted(events[np.isin(related, kept)]) == sorted(events)[-3:]
 
 
+@pytest.mark.parametrize("size", [1, 5, 320, 999, 5000])
+def test_the_largest_are_found_among_any_number(size):
+    values = torch.from_numpy(np.random.default_rng(size).normal(size=size).round(2))  # some are equal
+    found = active.largest(values, 10)
+    assert len(set(found.tolist())) == len(found) == min(size, 10)
+    assert sorted(values[found].tolist()) == sorted(values.tolist())[-10:]
+
+
 @pytest.mark.parametrize("most_touched", [6, 4096], ids=["forgetting", "keeping up"])
 def test_the_most_active_are_kept_up_with_events(plain, monkeypatch, most_touched):
     """At both moments, through ties and newcomers, the lists are those of a fresh look at everybody."""
