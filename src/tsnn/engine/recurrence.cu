@@ -64,8 +64,8 @@ extern __shared__ char memory[];
 __device__ char* shared_memory() { return memory; }
 
 __device__ void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
 // The same place in the shared memory of another block of the cluster.
