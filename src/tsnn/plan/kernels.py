@@ -165,7 +165,7 @@ class ScoreOut(NamedTuple):
 def _borrow(_: Any, arrays: Any) -> Any:
     """The same named tuple, its arrays without an owner; only for as long as the caller holds them.
 
-    Each read of a tuple's array counts a reference up and down, atomically: a fifth of a sweep.
+    Each read of a tuple's array would count a reference up and down, atomically.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
