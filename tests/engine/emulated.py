@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import pytest
 import torch
 
 from tsnn.engine import cuda
+from tsnn.engine import population as stacks
 from tsnn.engine.engine import CudaEngine
+from tsnn.training import population
 
 HERE = Path(__file__).parent
 ENTRIES = """
@@ -47,3 +51,13 @@ def launch(shape: cuda.Shape, name: str, streams: int, *structs: Any) -> None:
     pointers = [ctypes.c_void_p(struct.ctypes.data) for struct in structs]
     pointers += [ctypes.c_void_p()] * (5 - len(pointers))
     build(shape)(int(name == "backward"), streams, *pointers)
+
+
+def small_populations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Populations on the host, in groups of two; of a block fewer threads, since they run one by one here."""
+    if shutil.which("g++") is None:
+        pytest.skip("no C++ compiler is at hand")
+    monkeypatch.setattr(cuda, "launch", launch)
+    monkeypatch.setattr(cuda.Shape, "threads", property(lambda shape: 128))
+    for module in (cuda, stacks, population):
+        monkeypatch.setattr(module, "GROUP", 2)

@@ -22,7 +22,7 @@ using std::tanh;
 #define __global__
 #define __shared__
 #define __restrict__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 struct Index {
     int x;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,17 +11,15 @@ import torch
 from tests.engine import emulated
 from tests.study.small import DATA, small_study
 from tsnn.config import Config
-from tsnn.engine import cuda
-from tsnn.engine import population as stacks
 from tsnn.errors import ConfigError
 from tsnn.study import jobs as store
 from tsnn.study import populations as module
 from tsnn.study import tune as search
 from tsnn.study.jobs import run_job, study_split
-from tsnn.study.populations import populations, run_population
+from tsnn.study.populations import attempt_population, populations, run_population, shelves
 from tsnn.study.reproduce import Study, plan, reproduce
 from tsnn.study.tables import TABLES
-from tsnn.training import population
+from tsnn.training.turns import finish, side_by_side
 
 TINY = {
     "model.stalk_dim": 4, "model.num_reflectors": 1, "model.hidden_dim": 4, "model.score_dim": 4,
@@ -33,8 +30,7 @@ TINY = {
 @pytest.fixture
 def tiny_uci(tmp_path, monkeypatch):
     """Sixty rows in the place of UCI, kernels on the host, groups of two."""
-    if shutil.which("g++") is None:
-        pytest.skip("no C++ compiler is at hand")
+    emulated.small_populations(monkeypatch)
     rng = np.random.default_rng(0)
     folder = tmp_path / "data" / "dgb" / "uci"
     folder.mkdir(parents=True)
@@ -42,10 +38,6 @@ def tiny_uci(tmp_path, monkeypatch):
     rows = [f"{i},{u},{v},{i // 2}.0,0,{i + 1}" for i, (u, v) in enumerate(pairs)]
     (folder / "ml_uci.csv").write_text("\n".join([",u,i,ts,label,idx", *rows, ""]))
     monkeypatch.setenv("TSNN_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(cuda, "launch", emulated.launch)
-    monkeypatch.setattr(cuda.Shape, "threads", property(lambda shape: 128))  # the emulator runs them one by one
-    for part in (cuda, stacks, population):
-        monkeypatch.setattr(part, "GROUP", 2)
     for part in (module, search):
         monkeypatch.setattr(part, "gpu", lambda: torch.device("cpu"))
     for cached in (study_split, search._tuning_split):
@@ -63,7 +55,7 @@ def planned(**changes) -> list[store.Job]:
 
 def test_figures_are_those_of_the_jobs_one_by_one(tiny_uci):
     jobs = planned()
-    for job, outcome in zip(jobs, run_population(jobs, torch.device("cpu")), strict=True):
+    for job, outcome in zip(jobs, finish(run_population(jobs, torch.device("cpu"))), strict=True):
         alone = run_job(job)
         assert outcome.record["key"] == job.key
         assert outcome.record["population"] == 3
@@ -71,6 +63,31 @@ def test_figures_are_those_of_the_jobs_one_by_one(tiny_uci):
         for segment, figures in alone["metrics"].items():
             assert outcome.record["metrics"][segment] == pytest.approx(figures, abs=1e-6), segment
         assert outcome.record["card"] == alone["card"]
+
+
+def test_an_ablation_runs_its_variants_side_by_side(tiny_uci, tmp_path, monkeypatch):
+    """Seven variants of a seed each are seven populations on one card; figures and order are those of the table."""
+    at_once = []
+
+    def counting(works, device):
+        at_once.append(len(works))
+        return side_by_side(works, device)
+
+    monkeypatch.setattr(module, "side_by_side", counting)
+    study = Study(["dgb:uci"], 1, ["strict"], overrides=TINY, population=8)
+    rows = reproduce("ablation", tmp_path, study, workers=1)["rows"]
+    variants = TABLES["ablation"].variants
+    assert [row["variant"] for row in rows] == list(variants)
+    assert at_once == [len(variants) - 1], "no-smooth differs in a loss weight alone and joins the yardstick"
+    assert all(len(row["ours"]["ap"]["values"]) == 1 for row in rows)
+
+
+def test_a_population_that_fails_takes_no_other_with_it(tiny_uci):
+    good, bad = planned(), [replace(job, identity="other rows") for job in planned()]
+    works = [attempt_population(jobs, torch.device("cpu")) for jobs in (bad, good)]
+    failed, done = side_by_side(works, torch.device("cpu"))
+    assert all(outcome.record is None and "other rows" in outcome.error for outcome in failed)
+    assert [outcome.record["key"] for outcome in done] == [job.key for job in good]
 
 
 def test_a_table_and_a_search_by_population(tiny_uci, tmp_path):
@@ -96,7 +113,9 @@ def test_only_runs_of_one_shape_share_a_population():
 
     alike = [job(seed, train__lr=0.001 * (1 + seed)) for seed in range(5)]
     wide, other = job(0, model__stalk_dim=32), replace(alike[0], identity="y")
-    assert populations([*alike[:2], wide, other, *alike[2:]], 4) == [alike[:4], alike[4:], [wide], [other]]
+    found = populations([*alike[:2], wide, other, *alike[2:]], 4)
+    assert found == [alike[:4], alike[4:], [wide], [other]]
+    assert shelves(found, 4) == [[alike[:4]], [alike[4:], [wide], [other]]]
 
 
 def test_without_a_gpu_it_says_so(tmp_path, monkeypatch):

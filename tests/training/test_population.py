@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -14,13 +12,13 @@ from tsnn.config import Config
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.split import Split, split_by_time
 from tsnn.engine import cuda
-from tsnn.engine import population as stacks
 from tsnn.errors import ConfigError
 from tsnn.evaluation.dgb import DgbQuestions, evaluate_dgb
 from tsnn.evaluation.model import ModelScorer
-from tsnn.training import population
+from tsnn.study.tables import CORE, REMOVALS
 from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
+from tsnn.training.turns import finish, side_by_side
 from tsnn.types import Visibility
 
 HOST = torch.device("cpu")
@@ -30,12 +28,7 @@ SETTINGS = TINY | {"train.epochs": 2, "train.warmup": 2, "train.chunk": 8, "trai
 
 @pytest.fixture
 def on_the_host(monkeypatch):
-    if shutil.which("g++") is None:
-        pytest.skip("no C++ compiler is at hand")
-    monkeypatch.setattr(cuda, "launch", emulated.launch)
-    monkeypatch.setattr(cuda.Shape, "threads", property(lambda shape: 128))  # the emulator runs them one by one
-    for module in (cuda, stacks, population):
-        monkeypatch.setattr(module, "GROUP", 2)
+    emulated.small_populations(monkeypatch)
 
 
 def split() -> Split:
@@ -65,18 +58,27 @@ def weights(trained) -> dict[str, torch.Tensor]:
 @pytest.mark.usefixtures("on_the_host")
 @pytest.mark.parametrize("visibility", ["strict", "batch:20"])
 def test_members_are_what_the_trainer_makes(visibility):
-    """In float64 to rounding; `batch:20` fills chunks with more queries than rows, in minibatches."""
-    data = split()
-    seen = Visibility.parse(visibility)
-    configs = [
-        own.model_copy(update={"train": own.train.model_copy(update={"visibility": visibility})}) for own in MEMBERS
-    ]
+    """`batch:20` fills chunks with more queries than rows, in minibatches."""
+    check_against_the_trainer(
+        [own.model_copy(update={"train": own.train.model_copy(update={"visibility": visibility})}) for own in MEMBERS]
+    )
+
+
+@pytest.mark.usefixtures("on_the_host")
+@pytest.mark.parametrize("change", REMOVALS.values(), ids=REMOVALS)
+def test_ablations_are_what_the_trainer_makes(change):
+    check_against_the_trainer([Config.build(overrides=SETTINGS | {"train.epochs": 1} | CORE | change)])
+
+
+def check_against_the_trainer(configs: list[Config]) -> None:
+    """In float64 to rounding."""
+    data, seen = split(), Visibility.parse(configs[0].train.visibility)
     trainer = PopulationTrainer(configs, data, HOST)
 
     def measure(model):
         return evaluate_dgb(ModelScorer(model, data.stream), data, seen, sets=("val",)).metrics["val"]["ap"]
 
-    for own, member, made in zip(configs, trainer.members, trainer.run(), strict=True):
+    for own, member, made in zip(configs, trainer.members, finish(trainer.run()), strict=True):
         alone = Trainer(own, data, measure).run()
         assert (made.best_epoch, made.epochs) == (alone.best_epoch, alone.epochs)
         assert member.best_metric == pytest.approx(alone.best_metric, abs=1e-6)
@@ -89,21 +91,57 @@ def test_a_member_is_bit_for_bit_what_it_is_alone():
     data = split()
     together = PopulationTrainer(MEMBERS, data, HOST)
     questions = DgbQuestions(data, Visibility.parse("strict"))
-    for made, scores, own in zip(together.run(), together.evaluate(questions), MEMBERS, strict=True):
+    trained, scored = finish(together.run()), finish(together.evaluate(questions))
+    for made, scores, own in zip(trained, scored, MEMBERS, strict=True):
         single = PopulationTrainer([own], data, HOST)
-        (alone,) = single.run()
+        (alone,) = finish(single.run())
         assert single.members[0].history == together.members[MEMBERS.index(own)].history
         for name, value in weights(alone).items():
             assert torch.equal(weights(made)[name], value), name
-        assert np.array_equal(single.evaluate(questions)[0], scores)
+        assert np.array_equal(finish(single.evaluate(questions))[0], scores)
+
+
+@pytest.mark.usefixtures("on_the_host")
+def test_only_members_run_the_recurrence(monkeypatch):
+    """A group of two is filled up with a copy, which has no thread block."""
+    streams = []
+
+    def counting(shape, name, number, *structs):
+        streams.append(number)
+        emulated.launch(shape, name, number, *structs)
+
+    monkeypatch.setattr(cuda, "launch", counting)
+    finish(PopulationTrainer(MEMBERS, split(), HOST).run())
+    assert set(streams) == {len(MEMBERS)}
+
+
+@pytest.mark.usefixtures("on_the_host")
+def test_populations_side_by_side_are_what_they_are_alone():
+    """Variants of an ablation: other kernels, another plan, no warm head; of different lengths, so one ends first."""
+    variants = [{}, {"model__diffusion_steps": 0}, {"model__residual": False}, {"train__epochs": 1}]
+    configs = [[config(train__seed=seed, **changes) for seed in (3, 4)] for changes in variants]
+    data, order = split(), []
+
+    def work(number):
+        made = yield from PopulationTrainer(configs[number], data, HOST).run()
+        order.append(number)
+        return number, made
+
+    found = dict(side_by_side([work(number) for number in range(len(variants))], HOST))
+    assert order[0] == 3
+    assert sorted(order) == [0, 1, 2, 3]
+    for own, together in zip(configs, (found[number] for number in range(4)), strict=True):
+        for made, alone in zip(together, finish(PopulationTrainer(own, data, HOST).run()), strict=True):
+            for name, value in weights(alone).items():
+                assert torch.equal(weights(made)[name], value), name
 
 
 @pytest.mark.usefixtures("on_the_host")
 def test_scores_are_those_of_the_models():
     data, seen = split(), Visibility.parse("strict")
     trainer = PopulationTrainer(MEMBERS[:2], data, HOST)
-    made, questions = trainer.run(), DgbQuestions(data, Visibility.parse("strict"))
-    for own, scores in zip(made, trainer.evaluate(questions), strict=True):
+    made, questions = finish(trainer.run()), DgbQuestions(data, Visibility.parse("strict"))
+    for own, scores in zip(made, finish(trainer.evaluate(questions)), strict=True):
         expected = evaluate_dgb(ModelScorer(own.model, data.stream), data, seen).metrics
         assert questions.result("tsnn", scores).metrics["test"]["ap"] == pytest.approx(expected["test"]["ap"], abs=1e-6)
 
@@ -113,8 +151,8 @@ def test_a_member_whose_loss_is_no_number_harms_nobody():
     broken = config(train__seed=4, train__lr=1e6, train__clip=1e9)
     data = split()
     trainer = PopulationTrainer([MEMBERS[0], broken], data, HOST)
-    first, _ = trainer.run()
-    (alone,) = PopulationTrainer([MEMBERS[0]], data, HOST).run()
+    first, _ = finish(trainer.run())
+    (alone,) = finish(PopulationTrainer([MEMBERS[0]], data, HOST).run())
     assert not trainer.members[0].failed
     for name, value in weights(alone).items():
         assert torch.equal(weights(first)[name], value), name
@@ -135,8 +173,25 @@ def test_on_a_gpu_recorded_steps_leave_every_member_as_it_is_alone():
         for seed in range(40)
     ]
     data, device = split(), torch.device("cuda")
-    together = PopulationTrainer(members, data, device).run()
+    together = finish(PopulationTrainer(members, data, device).run())
     for i in (0, 33, 39):
-        (alone,) = PopulationTrainer([members[i]], data, device).run()
+        (alone,) = finish(PopulationTrainer([members[i]], data, device).run())
         for name, value in weights(alone).items():
             assert torch.equal(weights(together[i])[name], value), (i, name)
+
+
+@pytest.mark.skipif(not cuda.has_cupy(), reason="no GPU with CuPy is at hand")
+def test_on_a_gpu_populations_side_by_side_are_what_they_are_alone():
+    """Each on a stream of its own, with recorded steps."""
+    settings = {"train__epochs": 4, "train__dtype": "float32"}
+    variants = [{}, {"model__diffusion_steps": 0}, {"model__carry_over": False}, {"model__transport": False}]
+    configs = [[config(train__seed=seed, **settings, **changes) for seed in range(3)] for changes in variants]
+    data, device = split(), torch.device("cuda")
+
+    def work(number):
+        return number, (yield from PopulationTrainer(configs[number], data, device).run())
+
+    for number, together in side_by_side([work(number) for number in range(len(variants))], device):
+        for made, alone in zip(together, finish(PopulationTrainer(configs[number], data, device).run()), strict=True):
+            for name, value in weights(alone).items():
+                assert torch.equal(weights(made)[name], value), (number, name)

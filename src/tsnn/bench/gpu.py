@@ -21,6 +21,7 @@ from tsnn.plan.chunk import UpdatePlan
 from tsnn.sheaf.diffusion import capped_step
 from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
+from tsnn.training.turns import finish
 
 POPULATIONS = (1, 128)
 CLUSTERS = (1, 2, 4, 8)  # thread blocks that share one stream
@@ -62,12 +63,12 @@ def _population_training(config: Config, split: Split, streams: int) -> dict[str
     settings = {"train.warmup": 0, "train.epochs": REPEATS}
     configs = [_changed(config, settings | {"train.seed": seed}) for seed in range(streams)]
     trainer = PopulationTrainer(configs, split, torch.device("cuda"))
-    trainer.start()
+    finish(trainer.start())
     seconds = []
     for epoch in range(REPEATS):
         torch.cuda.synchronize()
         began = time.perf_counter()
-        trainer.train_epoch(epoch)
+        finish(trainer.train_epoch(epoch))
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
     return {"train_events_per_s": streams * split.train_end / min(seconds)}

@@ -201,12 +201,16 @@ def _words(array: Any) -> Any:
 
 
 class Arena:
-    """Arrays of P streams in one block; `at` gives one of them as a tensor (P, ...)."""
+    """Arrays of P streams in one block; `at` gives one of them as a tensor (P, ...).
 
-    def __init__(self, streams: int, shapes: Shapes, like: Tensor) -> None:
+    The first `live` are for the kernels to fill; those of the others, which no kernel visits, are zero.
+    """
+
+    def __init__(self, streams: int, shapes: Shapes, like: Tensor, live: int | None = None) -> None:
         sizes = [-(-math.prod(shape) // _ALIGN) * _ALIGN for shape in shapes.values()]
         self.stride = sum(sizes)
         self.block = like.new_empty(streams, max(self.stride, 1))
+        self.block[streams if live is None else live :].zero_()
         starts = itertools.accumulate(sizes, initial=0)
         self._places = {name: (start, shape) for start, (name, shape) in zip(starts, shapes.items(), strict=False)}
 
@@ -236,15 +240,18 @@ def cuda_update(
     weights: Parameters,
     cluster: int = 1,
     cycles: Tensor | None = None,
+    live: int | None = None,
 ) -> Logs:
     """Run the recurrence of a chunk for P streams.
 
     context (P, n, 2, C), h0 (P, n0, d), F0 (P, n0, k, d), weights (P, ...), eta (P,) the capped step sizes -> the logs
     of `tsnn.engine.fused.fused_update`, each with a first dimension P. `cluster` thread blocks work on each stream; to
-    `cycles` (2, STAGES) the first one adds what forward and backward pass take.
+    `cycles` (2, STAGES) the first one adds what forward and backward pass take. Where only the first `live` streams
+    count, what the others write is zero.
     """
     shape = Shape.of(cfg, weights.theta.dtype, cluster)._replace(timed=cycles is not None)
-    return CudaUpdate.apply(plan, shape, cfg.reflector_eps, cycles, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
+    live = len(eta) if live is None else live
+    return CudaUpdate.apply(plan, shape, live, cfg.reflector_eps, cycles, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class CudaUpdate(torch.autograd.Function):
@@ -255,6 +262,7 @@ class CudaUpdate(torch.autograd.Function):
         ctx: Any,
         plan: DevicePlan,
         shape: Shape,
+        live: int,
         eps: float,
         cycles: Tensor | None,
         eta: Tensor,
@@ -266,7 +274,7 @@ class CudaUpdate(torch.autograd.Function):
         """The logs of a chunk."""
         p = Parameters(*weights)
         rows = context.flatten(1, 2)
-        tape = Arena(len(eta), _tape_shapes(shape, plan), p.theta)
+        tape = Arena(len(eta), _tape_shapes(shape, plan), p.theta, live)
         tape.at("h")[:, : plan.n0], tape.at("F")[:, : plan.n0] = h0, F0
         for layer, bias, to in ((p.frame_in, p.frame_in_bias, "hid_frame"), (p.msg_in, p.msg_in_bias, "hid_msg")):
             share, out = layer[:, :, 2 * shape.d :].mT, tape.at(to)
@@ -275,8 +283,9 @@ class CudaUpdate(torch.autograd.Function):
         packed = _forward_weights(shape, p)
         strides = {"tape": tape.stride, "weights": packed.stride}
         sizes = _sizes(plan, eta, eps, None if cycles is None else cycles[0], **strides)
-        launch(shape, "forward", len(eta), _struct(plan.pointers), sizes, packed.struct(), tape.struct())
-        ctx.shape, ctx.plan, ctx.eps, ctx.cycles, ctx.tape, ctx.eta = shape, plan, eps, cycles, tape, eta
+        launch(shape, "forward", live, _struct(plan.pointers), sizes, packed.struct(), tape.struct())
+        ctx.shape, ctx.plan, ctx.live, ctx.eps = shape, plan, live, eps
+        ctx.cycles, ctx.tape, ctx.eta = cycles, tape, eta
         ctx.save_for_backward(rows, *weights)
         return tape.at("h"), tape.at("F"), tape.at("energy"), tape.at("smooth")
 
@@ -289,7 +298,7 @@ class CudaUpdate(torch.autograd.Function):
         p = Parameters(*weights)
         *_, want_context, want_h0, want_F0 = ctx.needs_input_grad[: -len(weights)]
         base = 0 if want_h0 or want_F0 else plan.n0
-        grads = Arena(len(ctx.eta), _grad_shapes(shape, plan), p.theta)
+        grads = Arena(len(ctx.eta), _grad_shapes(shape, plan), p.theta, ctx.live)
         for name, value in zip(("gh", "gF", "up_energy", "up_smooth"), upstream, strict=True):
             grads.at(name).copy_(value)
         for name in ("gN", "gS"):
@@ -298,11 +307,12 @@ class CudaUpdate(torch.autograd.Function):
         strides = {"tape": tape.stride, "weights": packed.stride, "grads": grads.stride}
         sizes = _sizes(plan, ctx.eta, ctx.eps, None if ctx.cycles is None else ctx.cycles[1], base=base, **strides)
         structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct(), grads.struct())
-        launch(shape, "backward", len(ctx.eta), *structs)
+        launch(shape, "backward", ctx.live, *structs)
         g_context = _context_gradient(shape, p, grads).view(*rows.shape[:1], plan.n, 2, -1) if want_context else None
         g_h0 = grads.at("gh")[:, : plan.n0] if want_h0 else None
         g_F0 = grads.at("gF")[:, : plan.n0] if want_F0 else None
-        return None, None, None, None, None, g_context, g_h0, g_F0, *_weight_gradients(shape, p, rows, tape, grads)
+        g_weights = _weight_gradients(shape, p, rows, tape, grads)
+        return None, None, None, None, None, None, g_context, g_h0, g_F0, *g_weights
 
 
 def _sizes(plan: DevicePlan, eta: Tensor, eps: float, cycles: Tensor | None, **others: int) -> Any:

@@ -2,7 +2,8 @@
 
 Every tensor has a first dimension P. The recurrence gives each model a thread block of its own (`tsnn.engine.cuda`);
 scores and losses are products of `GROUP` models at a time, always of exactly so many: a population is filled up with
-copies of its last member. So a member's figures do not depend, to the last bit, on who else is there, nor on how many.
+copies of its last member, whose states nobody updates. So a member's figures do not depend, to the last bit, on who
+else is there, nor on how many.
 """
 
 from __future__ import annotations
@@ -101,20 +102,19 @@ class Stack:
     def head_gradients(self, loss: Tensor, group: int, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Gradients of the inputs; those of the group's head are kept for the optimizer."""
         head = self.heads[group]
-        found = torch.autograd.grad(loss, [*inputs, *head.values()], allow_unused=True)
+        found = torch.autograd.grad(loss, [*inputs, *head.values()], materialize_grads=True)  # a switch leaves some out
         self._keep(head, found[len(inputs) :], self.groups[group])
         return found[: len(inputs)]
 
     def updater_gradients(self, versions: Versions, upstream: Versions) -> None:
         """Gradients of every member's updater through the recurrence, kept for the optimizer."""
         leaves = {f"updater.{name}": leaf for name, leaf in zip(_UPDATER, self._updater, strict=True)}
-        found = torch.autograd.grad(versions, list(leaves.values()), upstream, allow_unused=True)
+        found = torch.autograd.grad(versions, list(leaves.values()), upstream, materialize_grads=True)
         self._keep(leaves, found, slice(None))
 
     def _keep(self, leaves: dict[str, Tensor], gradients: tuple[Tensor, ...], members: slice) -> None:
         for name, gradient in zip(leaves, gradients, strict=True):
-            if gradient is not None:  # a switch leaves the parameter out
-                self._view(self.grad, name, members).copy_(gradient)
+            self._view(self.grad, name, members).copy_(gradient)
 
     def _view(self, matrix: Tensor, name: str, members: slice) -> Tensor:
         part = matrix[members, self.place(name)]
@@ -132,11 +132,11 @@ class Stack:
             state[name].copy_(values[member])
 
     def update(self, plan: DevicePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
-        """The recurrence of a chunk for every member; `context` (n, 2, C) is the same for all."""
+        """The recurrence of a chunk for every member, not for copies; `context` (n, 2, C) is the same for all."""
         gain = torch.nn.functional.softplus(self._updater.theta.detach())
         eta = torch.minimum(gain.amax(1).double().reciprocal(), self.step_size)
         shared = context.expand(len(self), *context.shape)
-        return Versions(*cuda_update(plan, self.config.model, eta, shared, h0, F0, self._updater))
+        return Versions(*cuda_update(plan, self.config.model, eta, shared, h0, F0, self._updater, live=self.members))
 
     def score(self, group: int, h: Tensor, F: Tensor, reads: Reads) -> Scores:
         """Scores of a group's queries from its version logs (G, rows, ...); only positives, first, carry gradients.

@@ -851,7 +851,7 @@ __device__ void measure(const Stream& st) {
     }
 }
 
-extern "C" __global__ void BLOCKS __launch_bounds__(THREADS)
+extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
     forward(const Plan plan, const Sizes z, const Weights weights, const Tape tapes) {
     Shared& sh = *reinterpret_cast<Shared*>(shared_memory());
     const Stream st = own_stream(plan, z, weights, tapes);
@@ -1291,7 +1291,7 @@ __device__ void close_initial(const Stream& st, const Grads& g) {
     }
 }
 
-extern "C" __global__ void BLOCKS __launch_bounds__(THREADS)
+extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
     backward(const Plan plan, const Sizes z, const Weights weights, const Tape tapes, const Grads grads) {
     SharedBack& sh = *reinterpret_cast<SharedBack*>(shared_memory());
     const Stream st = own_stream(plan, z, weights, tapes);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -22,7 +24,13 @@ class Losses:
 
     def total(self, weights: LossConfig) -> Tensor:
         """The training objective."""
-        return self.values @ self.values.new_tensor([getattr(weights, name) for name in LOSSES])
+        return self.values @ _weights(weights, self.values.dtype, self.values.device)
+
+
+@lru_cache
+def _weights(weights: LossConfig, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Sent once: with every step the host would wait for the copy, and the copy for all that the device has to do."""
+    return torch.tensor([getattr(weights, name) for name in LOSSES], dtype=dtype).to(device)
 
 
 def ranking_loss(scores: Tensor) -> Tensor:

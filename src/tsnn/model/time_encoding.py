@@ -17,5 +17,6 @@ def encode_gap(gap: Tensor, dim: int, scale: float) -> Tensor:
 
 @lru_cache
 def _frequencies(dim: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    j = torch.arange(dim, device=device)
-    return 10000.0 ** (-2.0 * (j // 2).to(dtype) / dim), j % 2 == 0
+    j = torch.arange(dim)
+    omega, even = 10000.0 ** (-2.0 * (j // 2).to(dtype) / dim), j % 2 == 0
+    return omega.to(device), even.to(device)  # complete before anybody, on whatever stream, gets hold of them

@@ -1,4 +1,7 @@
-"""Jobs as populations on a GPU: runs of one shape on the same rows are trained at once (`tsnn.training.population`)."""
+"""Jobs as populations on a GPU: runs of one shape on the same rows are trained at once (`tsnn.training.population`).
+
+Runs that differ in more, such as the variants of an ablation, are populations of their own, side by side on the card.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from tsnn.errors import ConfigError, RunError, TsnnError
 from tsnn.evaluation.dgb import DgbQuestions
 from tsnn.study.jobs import FORMAT, Job, Outcome, identity_of, study_split
 from tsnn.training.population import PopulationTrainer
+from tsnn.training.turns import Turns, side_by_side
 from tsnn.types import Visibility
 
 ON_GPU = {"train.device": "cuda", "train.engine": "cuda"}
@@ -44,17 +48,36 @@ def populations(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     return [group[i : i + size] for group in alike.values() for i in range(0, len(group), size)]
 
 
+def shelves(groups: Sequence[list[Job]], size: int) -> list[list[list[Job]]]:
+    """Populations in their order, put side by side while no more than `size` jobs run at once."""
+    filled: list[list[list[Job]]] = []
+    room = 0
+    for group in groups:
+        if len(group) > room:
+            filled.append([])
+            room = size
+        filled[-1].append(group)
+        room -= len(group)
+    return filled
+
+
 def attempt_populations(jobs: Sequence[Job], size: int) -> Iterator[Outcome]:
-    """Run jobs population by population; one that cannot be run becomes an outcome that says why."""
+    """Run jobs, at most `size` at once; a population that cannot be run becomes outcomes that say why."""
     device = gpu()
-    for group in populations(jobs, size):
-        try:
-            yield from run_population(group, device)
-        except TsnnError as error:
-            yield from (Outcome(job, None, str(error)) for job in group)
+    for groups in shelves(populations(jobs, size), size):
+        for outcomes in side_by_side([attempt_population(group, device) for group in groups], device):
+            yield from outcomes
 
 
-def run_population(jobs: list[Job], device: torch.device) -> Iterator[Outcome]:
+def attempt_population(jobs: list[Job], device: torch.device) -> Turns[list[Outcome]]:
+    """The outcomes of a population, whether it can be run or not."""
+    try:
+        return (yield from run_population(jobs, device))
+    except TsnnError as error:
+        return [Outcome(job, None, str(error)) for job in jobs]
+
+
+def run_population(jobs: list[Job], device: torch.device) -> Turns[list[Outcome]]:
     """Train and evaluate jobs of one shape at once; `seconds` of a record are those of the whole population."""
     first = jobs[0]
     split = study_split(first.data, first.shuffled)
@@ -63,18 +86,17 @@ def run_population(jobs: list[Job], device: torch.device) -> Iterator[Outcome]:
     check_suite(first.data)
     began = time.monotonic()
     trainer = PopulationTrainer([Config.parse(job.config) for job in jobs], split, device)
-    trained, questions = trainer.run(), DgbQuestions(split, Visibility.parse(first.visibility))
-    scores = trainer.evaluate(questions)
-    seconds = round(time.monotonic() - began, 1)
-    for i, (job, member, made) in enumerate(zip(jobs, trainer.members, trained, strict=True)):
+    trained = yield from trainer.run()
+    questions = DgbQuestions(split, Visibility.parse(first.visibility))
+    scores = yield from trainer.evaluate(questions)
+    whole = {"seconds": round(time.monotonic() - began, 1), "population": len(jobs)}
+    outcomes = []
+    for job, member, made, own in zip(jobs, trainer.members, trained, scores, strict=True):
         if not member.history:
-            yield Outcome(job, None, "the loss became no number; lower train.lr.")
+            outcomes.append(Outcome(job, None, "the loss became no number; lower train.lr."))
             continue
         training = {"epochs": made.epochs, "best_epoch": made.best_epoch, "validation": list(member.history)}
-        record = {
-            "format": FORMAT,
-            "key": job.key,
-            "job": asdict(job),
-            **questions.result(job.scorer, scores[i]).to_dict(),
-        }
-        yield Outcome(job, {**record, "training": training, "seconds": seconds, "population": len(jobs)})
+        figures = questions.result(job.scorer, own).to_dict()
+        record = {"format": FORMAT, "key": job.key, "job": asdict(job), **figures, "training": training, **whole}
+        outcomes.append(Outcome(job, record))
+    return outcomes

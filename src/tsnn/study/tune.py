@@ -35,6 +35,7 @@ from tsnn.study.populations import ON_GPU, check_suite, gpu
 from tsnn.study.workers import import_ray, run_tasks
 from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
+from tsnn.training.turns import finish
 from tsnn.types import Visibility
 
 STARTUP_TRIALS = 8  # before the median says anything
@@ -205,7 +206,7 @@ def _tune_population(
         asked = [study.ask() for _ in range(min(size, trials - done))]
         configs = [Config.build(overrides=_overrides(trial, search) | ON_GPU) for trial in asked]
         trainer = PopulationTrainer(configs, split, gpu())
-        trainer.run()
+        finish(trainer.run())
         for trial, member in zip(asked, trainer.members, strict=True):
             if member.history:
                 study.tell(trial, member.best_metric)

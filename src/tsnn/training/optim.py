@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tsnn.config import TrainConfig
 from tsnn.engine.population import Stack
 from tsnn.model.tsnn import TSNN
+from tsnn.transfer import send
 
 _BETAS, _EPS = (0.9, 0.999), 1e-8  # PyTorch's own
 _GEOMETRY = ("updater.frame_in", "updater.frame_out", "updater.theta", "frame_bias", "head.rho_kappa")
@@ -110,7 +112,7 @@ class StackedAdamW:
         """Of the next step: what the rates are multiplied by, and how far both averages are from their limit."""
         self._steps += 1
         gaps = [1 - beta**self._steps for beta in _BETAS]
-        return self._rates.new_tensor([factor, *gaps])
+        return send(np.array([factor, *gaps]), self._rates.device).to(self._rates.dtype)
 
     @torch.no_grad()
     def step(self, factors: Tensor) -> None:

@@ -2,7 +2,8 @@
 
 Members share the stream, so they share the recurrence's plan. Everything else a member has for itself: weights, states,
 negatives, rates, the weights of its losses, its best epoch. The steps are those of `tsnn.training.trainer`, written for
-all members at once; the host's part of them is in `tsnn.training.population_plans`.
+all members at once; the host's part of them is in `tsnn.training.population_plans`. Whatever takes long is a work in
+turns (`tsnn.training.turns`), so that populations of other shapes can be trained beside this one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tsnn.engine.population import Population, Reads, Scores, Stack, check_alike
 from tsnn.engine.recorded import Recorded
 from tsnn.errors import ConfigError
 from tsnn.evaluation.dgb import DgbQuestions
-from tsnn.evaluation.scorer import plan_blocks
+from tsnn.evaluation.scorer import Block, plan_blocks
 from tsnn.memory.versions import Versions
 from tsnn.model.features import feature_tensor
 from tsnn.model.losses import LOSSES
@@ -39,6 +40,7 @@ from tsnn.training.draw import chunk_bounds
 from tsnn.training.optim import StackedAdamW, cosine, stacked_rates
 from tsnn.training.population_plans import GroupChunk, group_chunks, whole_table
 from tsnn.training.trainer import Trained, build_model
+from tsnn.training.turns import Turns
 from tsnn.training.warmup import BATCH, LR, NEGATIVES, training_plan
 from tsnn.transfer import send
 from tsnn.types import F64, Visibility
@@ -82,17 +84,17 @@ class PopulationTrainer:
         self._pool = NegativePool.build(self.stream, split.train_end)
         self._validation = DgbQuestions(split, visibility, sets=("val",))
 
-    def run(self) -> list[Trained]:
+    def run(self) -> Turns[list[Trained]]:
         """Train to the end; models of failed members have the weights of their best epoch before."""
-        self.start()
+        yield from self.start()
         for epoch in range(self.config.train.epochs):
             if all(member.is_over for member in self.members):
                 break
-            self.train_epoch(epoch)
-            self._close_epoch()
+            yield from self.train_epoch(epoch)
+            yield from self._close_epoch()
         return [self._trained(i) for i in range(len(self.members))]
 
-    def start(self) -> None:
+    def start(self) -> Turns[None]:
         """All that comes before the first epoch."""
         train = self.config.train
         plans = self._warm_plans() if train.warmup and self.config.model.residual else None
@@ -104,16 +106,16 @@ class PopulationTrainer:
         self._weights = torch.tensor(weights, device=self.device, dtype=self.stack.flat.dtype)
         self._sound = torch.ones(len(self.stack), dtype=torch.bool, device=self.device)
         if plans is not None:
-            self._warm_up(plans, StackedAdamW(self.stack, self._warm_rates(), filled, clip=False))
+            yield from self._warm_up(plans, StackedAdamW(self.stack, self._warm_rates(), filled, clip=False))
         self._optimizer = StackedAdamW(self.stack, stacked_rates(self.stack, filled), filled)
         self._step, self._steps = Recorded(self._one_step), 0
         chunks = chunk_bounds(self._cuts, train.chunk)
         self._total_steps = train.epochs * sum(-(-(last - first) // train.chunk) for _, _, first, last in chunks)
 
-    def evaluate(self, questions: DgbQuestions) -> F64:
+    def evaluate(self, questions: DgbQuestions) -> Turns[F64]:
         """Scores of every candidate by every member, (members, candidates), from the members' best weights."""
         self.stack = self.population.stack = Stack(self.models, self.device)
-        return self._scores(questions.queries)
+        return (yield from self._scores(questions.queries))
 
     def _trained(self, i: int) -> Trained:
         member = self.members[i]
@@ -124,7 +126,7 @@ class PopulationTrainer:
 
     # Training
 
-    def train_epoch(self, epoch: int) -> None:
+    def train_epoch(self, epoch: int) -> Turns[None]:
         """One pass over the training rows."""
         self.population.reset_state()
         configs = [member.config for member in self.members]
@@ -135,6 +137,7 @@ class PopulationTrainer:
         ]
         for chunks in zip(*plans, strict=True):
             self._train_chunk(list(chunks))
+            yield
 
     def _train_chunk(self, chunks: list[GroupChunk]) -> None:
         """Every minibatch of the chunk's queries, then its last states into the store."""
@@ -225,7 +228,7 @@ class PopulationTrainer:
                 rates[:, self.stack.place(name)] = 0.0
         return rates
 
-    def _warm_up(self, plans: list[WarmPlan], optimizer: StackedAdamW) -> None:
+    def _warm_up(self, plans: list[WarmPlan], optimizer: StackedAdamW) -> Turns[None]:
         """See `tsnn.training.warmup`."""
         epochs, width = self.config.train.warmup, 1 + NEGATIVES
         queries = len(plans[0][0]) // width
@@ -245,7 +248,8 @@ class PopulationTrainer:
                 rows = orders[:, start : start + BATCH, None] * np.int32(width) + np.arange(width, dtype=np.int32)
                 picks = [self._send(rows[self._slots(group)]) for group in range(len(groups))]
                 step(optimizer.next_factors(1.0 - epoch / epochs), *picks)
-        self._keep_the_best()
+            yield
+        yield from self._keep_the_best()
         self.stack.buffers["head.geometry_weight"].fill_(1.0)
 
     def _warm_gradients(self, group: int, raw: Tensor, pick: Tensor) -> None:
@@ -263,17 +267,17 @@ class PopulationTrainer:
 
     # Validation
 
-    def _close_epoch(self) -> None:
+    def _close_epoch(self) -> Turns[None]:
         for member, sound in zip(self.members, self._sound.tolist(), strict=False):
             member.failed = member.failed or not sound
         running = [member for member in self.members if not member.is_over]
-        self._keep_the_best()
+        yield from self._keep_the_best()
         for member in running:
             member.epochs += 1
 
-    def _keep_the_best(self) -> None:
+    def _keep_the_best(self) -> Turns[None]:
         """The validation figure of the present weights, which become a member's best if they are."""
-        scores = self._scores(self._validation.queries)
+        scores = yield from self._scores(self._validation.queries)
         weight = self.stack.buffers["head.geometry_weight"].tolist()
         for i, member in enumerate(self.members):
             if member.is_over or not np.isfinite(scores[i]).all():
@@ -285,18 +289,22 @@ class PopulationTrainer:
                 member.best_epoch = member.epochs if weight[i] else -1
                 self.stack.write(i, self.models[i])
 
-    @torch.no_grad()
-    def _scores(self, queries: Queries) -> F64:
+    def _scores(self, queries: Queries) -> Turns[F64]:
         """Replay the stream for every member; a candidate stands alone here, whatever query it belongs to."""
         self.population.reset_state()
         out = torch.empty(len(self.stack), len(queries.cand), dtype=torch.float64, device=self.device)
         for step, block in ahead(plan_blocks(self.stream, self.spec, queries)):
-            versions = self.population.update(block.update, self._shared.context(block.update, self.stream))
-            where = slice(int(queries.ptr[step.first]), int(queries.ptr[step.last]))
-            if where.stop > where.start:
-                self._score_block(block.score, versions, out[:, where])
-            self.population.commit(block.update, versions)
+            self._replay(block, out[:, int(queries.ptr[step.first]) : int(queries.ptr[step.last])])
+            yield
         return out[: len(self.members)].cpu().numpy()
+
+    @torch.no_grad()
+    def _replay(self, block: Block, out: Tensor) -> None:
+        """Run the block's rows and answer its queries."""
+        versions = self.population.update(block.update, self._shared.context(block.update, self.stream))
+        if out.shape[1]:
+            self._score_block(block.score, versions, out)
+        self.population.commit(block.update, versions)
 
     def _score_block(self, plan: ScorePlan, versions: Versions, out: Tensor) -> None:
         each = np.repeat(np.arange(len(plan)), np.diff(plan.ptr))

@@ -1,0 +1,49 @@
+"""Work in turns: populations side by side on one device, each on a stream of its own.
+
+A work pauses where it has handed the device enough to do. Everything it starts on a GPU goes to its own stream, so what
+the works have started there runs at the same time, while the host needs one thread and nothing is ever recorded while
+another work starts kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+Turns = Generator[None, None, T]
+
+
+def finish(work: Turns[T]) -> T:
+    """All of it, without a pause."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def side_by_side(works: Sequence[Turns[T]], device: torch.device) -> Iterator[T]:
+    """The results of all works, each as soon as it is there."""
+    waiting = [(work, _lane(device)) for work in works]
+    while waiting:
+        unfinished = []
+        for work, lane in waiting:
+            try:
+                with lane:
+                    next(work)
+                unfinished.append((work, lane))
+            except StopIteration as end:
+                yield end.value
+        waiting = unfinished
+
+
+def _lane(device: torch.device) -> AbstractContextManager[Any]:
+    """What makes a work's kernels go to a stream of their own; the same one may be entered again and again."""
+    if device.type != "cuda":
+        return nullcontext()
+    return torch.cuda.stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
