@@ -14,6 +14,7 @@ from tsnn.config import Config, ModelConfig
 from tsnn.data.catalog import default_split, load
 from tsnn.data.split import Split
 from tsnn.engine.engine import commit, run_update
+from tsnn.errors import InputError
 from tsnn.evaluation.scorer import MAX_ROWS
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan
@@ -37,7 +38,7 @@ def bench_engine(data: str, config: Config) -> dict[str, Any]:
             "reference_events_per_s": reference,
             "ratio": fused / reference,
         }
-    result["stages_us_per_event"] = _stages(config, split)
+    result["stages_us_per_event"] = stages(config, split, "fused")
     result["floor"] = _floor(config.model, split)
     return result
 
@@ -62,14 +63,14 @@ def train_rate(trainer: Trainer, window: int) -> float:
     trainer.planner.advance(start)
     plans = trainer.train_chunks(start)
     next(plans)  # compiles, and lets the plan get ahead
-    began, done = time.perf_counter(), 0
+    began, done = settled_clock(), 0
     for rows in plans:
         done += rows
         if done >= window:
             break
-    elapsed = time.perf_counter() - began
+    elapsed = settled_clock() - began
     plans.close()
-    return done / elapsed
+    return _rate(trainer, done, elapsed)
 
 
 @torch.no_grad()
@@ -78,14 +79,23 @@ def _update_rate(trainer: Trainer, window: int) -> float:
     start = _start(trainer)
     trainer.planner.advance(start)
     stop = min(start + window, trainer.split.train_end)
-    rows = MAX_ROWS if window > 2 * MAX_ROWS else trainer.config.train.chunk
+    rows = MAX_ROWS if stop - start > 2 * MAX_ROWS else trainer.config.train.chunk
     plans = ahead(trainer.planner.walk(stop, rows))
     _run(trainer, next(plans))  # compiles
     began, done = time.perf_counter(), 0
     for plan in plans:
         _run(trainer, plan)
         done += plan.update.num_events
-    return done / (time.perf_counter() - began)
+    return _rate(trainer, done, time.perf_counter() - began)
+
+
+def _rate(trainer: Trainer, rows: int, seconds: float) -> float:
+    if not rows:
+        chunk = trainer.config.train.chunk
+        raise InputError(
+            f"{trainer.stream.name} has too few rows to time; give a longer one, or less than {chunk} for train.chunk."
+        )
+    return rows / seconds
 
 
 def _run(trainer: Trainer, plan: ChunkPlan) -> None:
@@ -104,15 +114,22 @@ class _Clock:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def time(self, name: str, work: Callable[[], Any]) -> Any:
-        began = time.perf_counter()
+        began = settled_clock()
         result = work()
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+        self.seconds[name] = self.seconds.get(name, 0.0) + settled_clock() - began
         return result
 
 
-def _stages(config: Config, split: Split, window: int = 10_000) -> dict[str, float]:
-    """Microseconds an event of each stage of fused training, one after the other (training overlaps the plan)."""
-    trainer, clock = _trainer(config, split, "fused"), _Clock()
+def settled_clock() -> float:
+    """Seconds, read when a GPU, if there is one at work, has done all it was given."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def stages(config: Config, split: Split, engine: str, window: int = 10_000) -> dict[str, float]:
+    """Microseconds an event of each stage of training, one after the other; training overlaps some of them."""
+    trainer, clock = _trainer(config, split, engine), _Clock()
     start = _start(trainer)
     trainer.planner.advance(start)
     events = 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tsnn.bench.engine import START, train_rate
+from tsnn.bench.engine import START, settled_clock, stages, train_rate
 from tsnn.bench.machine import machine_card
 from tsnn.config import Config
 from tsnn.data.catalog import default_split, load
@@ -48,6 +47,7 @@ def bench_gpu(data: str, config: Config, populations: tuple[int, ...] = POPULATI
         "config": config.model_dump(),
         "one_stream": {
             "train_events_per_s": max(rates),
+            "stages_us_per_event": stages(config, split, "cuda"),
             "floor_us_per_event": _floor(config),
             "clusters": [_cluster(trainer(), plan, blocks) for blocks in CLUSTERS],
         },
@@ -66,11 +66,9 @@ def _population_training(config: Config, split: Split, streams: int) -> dict[str
     finish(trainer.start())
     seconds = []
     for epoch in range(REPEATS):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
+        began = settled_clock()
         finish(trainer.train_epoch(epoch))
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(settled_clock() - began)
     return {"train_events_per_s": streams * split.train_end / min(seconds)}
 
 
@@ -150,11 +148,9 @@ def _recurrence(
 def _best_seconds(work: Callable[[], Any]) -> float:
     seconds = []
     for _ in range(REPEATS + 1):  # the first compiles
-        torch.cuda.synchronize()
-        began = time.perf_counter()
+        began = settled_clock()
         work()
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(settled_clock() - began)
     return min(seconds)
 
 

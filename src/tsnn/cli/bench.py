@@ -43,14 +43,14 @@ def engine(
         table.add_row(kind, *rates, f"{row['ratio']:.0f}")
     out = Console()
     out.print(table)
-    _print_stages(out, result)
+    _print_stages(out, "fused", result["stages_us_per_event"], result["floor"]["us_per_event"])
 
 
-def _print_stages(out: Console, result: dict[str, Any]) -> None:
-    table = Table("stage of fused training", "microseconds an event")
-    for name, value in result["stages_us_per_event"].items():
+def _print_stages(out: Console, engine: str, stages: dict[str, float], floor: float) -> None:
+    table = Table(f"stage of {engine} training", "microseconds an event")
+    for name, value in stages.items():
         table.add_row(name, f"{value:.1f}")
-    table.add_row("floor: multiply-adds of the update networks", f"{result['floor']['us_per_event']:.1f}")
+    table.add_row("floor: multiply-adds of the update networks", f"{floor:.1f}")
     out.print(table)
 
 
@@ -120,12 +120,13 @@ def gpu(
         names = ("update_events_per_s", "recurrence_training_events_per_s", "train_events_per_s")
         rates = (f"{row[name]:,.0f}" for name in names)
         table.add_row(str(row["streams"]), *times, *rates)
-    one = result["one_stream"]
-    Console().print(table)
-    _print_clusters(Console(), one["clusters"])
-    Console().print(
+    one, out = result["one_stream"], Console()
+    out.print(table)
+    _print_stages(out, "cuda", one["stages_us_per_event"], one["floor_us_per_event"])
+    _print_clusters(out, one["clusters"])
+    out.print(
         f"one stream, everything included: {one['train_events_per_s']:,.0f} training events/s on "
-        f"{result['machine']['gpu']}; the floor of its arithmetic is {one['floor_us_per_event']:.1f} us an event"
+        f"{result['machine']['gpu']}"
     )
 
 
