@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 import torch
 
+from tsnn.bench.engine import settled_clock
 from tsnn.bench.machine import machine_card
 from tsnn.config import Config
 from tsnn.data.catalog import default_split, load
@@ -28,9 +28,9 @@ def rate(split, settings: dict, device: str) -> float:
     chunks = trainer.train_chunks(0)
     next(chunks)
     next(chunks)
-    began = time.perf_counter()
+    began = settled_clock()
     done = sum(next(chunks) for _ in range(CHUNKS))
-    seconds = time.perf_counter() - began
+    seconds = settled_clock() - began
     chunks.close()
     return done / seconds
 
