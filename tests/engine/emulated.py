@@ -20,12 +20,22 @@ from tsnn.training import population
 
 HERE = Path(__file__).parent
 ENTRIES = """
-extern "C" void run(int which, int streams, Plan* plan, Sizes* z, Weights* w, Tape* tape, Grads* g) {
-    for (int stream = 0; stream < streams; stream++)
-        emulator::run_cluster(stream * CLUSTER, CLUSTER, THREADS, [&] {
-            which ? backward(*plan, *z, *w, *tape, *g) : forward(*plan, *z, *w, *tape);
-        });
+template <class Kernel>
+static void run(Kernel kernel, int teams, const Sizes& z) {
+    const int blocks = z.teams * CLUSTER;
+    for (int first = 0; first < teams * CLUSTER; first += blocks)
+        emulator::run_blocks(first, blocks, CLUSTER, THREADS, kernel);
 }
+
+#define ENTRY(kernel, ...) \\
+    extern "C" void run_##kernel(int teams, Plan* plan, Sizes* z, Weights* w, Tape* tape, Grads* g) { \\
+        run([&] { kernel(*plan, *z, *w, *tape __VA_OPT__(, ) __VA_ARGS__); }, teams, *z); \\
+    }
+ENTRY(open_rows)
+ENTRY(forward)
+ENTRY(measure_events)
+ENTRY(backward, *g)
+ENTRY(close_rows, *g)
 """
 
 
@@ -43,14 +53,14 @@ def build(shape: cuda.Shape) -> Any:
     source.write_text(f'#include "{HERE / "emulator.h"}"\n{cuda.source(shape)}\n{ENTRIES}')
     command = ["g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC", str(source), "-o", str(library)]
     subprocess.run(command, check=True)
-    return ctypes.CDLL(str(library)).run
+    return ctypes.CDLL(str(library))
 
 
-def launch(shape: cuda.Shape, name: str, streams: int, *structs: Any) -> None:
+def launch(shape: cuda.Shape, name: str, teams: int, *structs: Any) -> None:
     """In the place of `tsnn.engine.cuda.launch`."""
     pointers = [ctypes.c_void_p(struct.ctypes.data) for struct in structs]
-    pointers += [ctypes.c_void_p()] * (5 - len(pointers))
-    build(shape)(int(name == "backward"), streams, *pointers)
+    pointers += [ctypes.c_void_p()] * (5 - len(pointers))  # forward has no gradients
+    getattr(build(shape), f"run_{name}")(teams, *pointers)
 
 
 def small_populations(monkeypatch: pytest.MonkeyPatch) -> None:

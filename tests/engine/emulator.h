@@ -60,12 +60,12 @@ struct alignas(64) Block {
     Barrier barrier;
 };
 
-static int threads, current, first_block;
+static int threads, current, first_block, cluster_size;
 static std::vector<Fiber> fibers;
 static std::vector<std::unique_ptr<char[]>> stacks;  // kept from run to run
 static std::vector<Warp> warps;
-static std::vector<Block> blocks;  // of one cluster
-static Barrier cluster;
+static std::vector<Block> blocks;  // of one stream
+static std::vector<Barrier> clusters;
 static jmp_buf scheduler;
 static std::function<void()> body;
 
@@ -101,9 +101,10 @@ static void run_fiber() {
 
 static Block& own_block() { return blocks[blockIdx.x - first_block]; }
 
-// The blocks of one cluster, of `size` threads each, from block `first` on.
-static void run_cluster(int first, int count, int size, std::function<void()> kernel) {
-    body = kernel, threads = size, first_block = first, cluster = {};
+// The blocks of one stream, of `size` threads each and `of_cluster` to a cluster, from block `first` on.
+static void run_blocks(int first, int count, int of_cluster, int size, std::function<void()> kernel) {
+    body = kernel, threads = size, first_block = first, cluster_size = of_cluster;
+    clusters = std::vector<Barrier>(count / of_cluster);
     fibers = std::vector<Fiber>(count * size);
     warps = std::vector<Warp>(count * size / 32);
     blocks = std::vector<Block>(count);
@@ -138,13 +139,25 @@ static void run_cluster(int first, int count, int size, std::function<void()> ke
 }  // namespace emulator
 
 static void __syncthreads() { emulator::wait_for(emulator::own_block().barrier, emulator::threads); }
-static void cluster_barrier() { emulator::wait_for(emulator::cluster, int(emulator::fibers.size())); }
+static void __syncwarp() { emulator::wait_for(emulator::warps[emulator::current / 32].barrier, 32); }
+static void cluster_barrier() {
+    const int own = (blockIdx.x - emulator::first_block) / emulator::cluster_size;
+    emulator::wait_for(emulator::clusters[own], emulator::cluster_size * emulator::threads);
+}
 static char* shared_memory() { return emulator::own_block().memory; }
 
-template <class Real>
-static Real* in_block(Real* p, int block) {
-    return reinterpret_cast<Real*>(emulator::blocks[block].memory + (reinterpret_cast<char*>(p) - shared_memory()));
+template <class T>
+static T* in_block(T* p, int rank) {
+    const int own = blockIdx.x - emulator::first_block, block = own - own % emulator::cluster_size + rank;
+    return reinterpret_cast<T*>(emulator::blocks[block].memory + (reinterpret_cast<char*>(p) - shared_memory()));
 }
+
+static int read_flag(const int* p) {
+    emulator::yield();
+    return *p;
+}
+static void write_flag(int* p, int value) { *p = value; }
+static int atomicAdd(int* p, int value) { return (*p += value) - value; }
 
 template <class Real>
 static Real __shfl_xor_sync(unsigned, Real value, int gap) {

@@ -1,6 +1,7 @@
 """The cuda engine: a chunk's recurrence on the GPU, of one model or of a population of models of one shape.
 
-Every tensor here has a first dimension P, the streams; each stream is one thread block of `recurrence.cu`. As in
+Every tensor here has a first dimension P, the streams; each stream has a thread block of `recurrence.cu`, or several
+that take its events in turn (`teams_for`): events that share no node run side by side, and no bit depends on it. As in
 `tsnn.engine.fused`, the products that need no recurrence stand outside: the context's share of both first layers
 before, one product per weight gradient after. These take `GROUP` streams at a time: the library that makes them chooses
 its order of summation by their shape, and a stream must not feel how many others there are. The kernels are compiled at
@@ -25,20 +26,26 @@ from tsnn.config import ModelConfig
 from tsnn.engine.fused import Parameters
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.transfer import send
+from tsnn.types import I64
 
 Logs = tuple[Tensor, Tensor, Tensor, Tensor]
 Shapes = dict[str, tuple[int, ...]]
 
 GROUP = 32  # streams of one product
 STAGES = ("reads", "frame network", "new frames", "message and GRU", "diffusion")  # of an event, forward and backward
-_PLAN = ("src_h", "dst_h", "src_F", "dst_F", "act_ptr", "act_h", "act_F", "is_loop", "mult_src", "mult_dst")
+_FIELDS = ("src_h", "dst_h", "src_F", "dst_F", "act_ptr", "act_h", "act_F", "is_loop", "mult_src", "mult_dst")
+_ORDER = ("before_src", "before_dst", "before_act", "after_src", "after_dst", "after_act")
+_PLAN = _FIELDS + _ORDER
+_KERNELS = ("open_rows", "forward", "measure_events", "backward", "close_rows")
+MOST_TEAMS = 8  # of a stream: more would wait for each other on most graphs
 _NUM_COEF = 5
 _ALIGN = 32  # numbers
 _HOPPER_BYTES = 227 * 1024  # of shared memory that a block may have there
 _REAL = {torch.float32: "float", torch.float64: "double"}
 _SIZES = np.dtype(
-    [("tape", "i8"), ("weights", "i8"), ("grads", "i8"), ("eta", "u8"), ("eps", "f8"), ("cycles", "u8")]
-    + [(name, "i4") for name in ("n", "n0", "num_active", "base")]
+    [(name, "i8") for name in ("tape", "weights", "grads")]
+    + [("eta", "u8"), ("eps", "f8"), ("cycles", "u8"), ("turns", "u8")]
+    + [(name, "i4") for name in ("n", "n0", "num_active", "base", "teams")]
 )
 
 
@@ -56,6 +63,14 @@ def clock_rate() -> float:
     import cupy
 
     return 1e3 * float(cupy.cuda.Device().attributes["ClockRate"])
+
+
+def teams_for(streams: int, device: torch.device) -> int:
+    """Teams of each of so many streams, a multiprocessor for every one of them."""
+    if device.type != "cuda":
+        return 1
+    processors = torch.cuda.get_device_properties(device).multi_processor_count
+    return max(1, min(MOST_TEAMS, processors // streams))
 
 
 @cache
@@ -159,19 +174,19 @@ def _kernels(shape: Shape) -> dict[str, Any]:
     import cupy
 
     module = cupy.RawModule(code=source(shape), options=("-std=c++17",))
-    kernels = {name: module.get_function(name) for name in ("forward", "backward")}
+    kernels = {name: module.get_function(name) for name in _KERNELS}
     for kernel in kernels.values():
         kernel.max_dynamic_shared_size_bytes = shape.shared_bytes
     return kernels
 
 
-def launch(shape: Shape, name: str, streams: int, *structs: Any) -> None:
-    """Run a kernel, a cluster of blocks a stream, after whatever PyTorch has under way."""
+def launch(shape: Shape, name: str, teams: int, *structs: Any) -> None:
+    """Run a kernel by so many teams, those of all streams, after whatever PyTorch has under way."""
     import cupy
 
     kernel = _kernels(shape)[name]
     with cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
-        kernel((streams * shape.cluster,), (shape.threads,), structs, shared_mem=shape.shared_bytes)
+        kernel((teams * shape.cluster,), (shape.threads,), structs, shared_mem=shape.shared_bytes)
 
 
 class DevicePlan:
@@ -180,7 +195,8 @@ class DevicePlan:
     def __init__(self, words: Tensor, num_events: int, num_initial: int, num_active: int) -> None:
         self.words = words  # keeps the memory
         self.n, self.n0, self.num_active = num_events, num_initial, num_active
-        sizes = {"act_ptr": self.n + 1, **dict.fromkeys(("act_h", "act_F", "mult_src", "mult_dst"), num_active)}
+        entries = ("act_h", "act_F", "mult_src", "mult_dst", "before_act", "after_act")
+        sizes = {"act_ptr": self.n + 1, **dict.fromkeys(entries, num_active)}
         starts = itertools.accumulate((sizes.get(name, self.n) for name in _PLAN), initial=0)
         self.pointers = [words.data_ptr() + 4 * start for start, _ in zip(starts, _PLAN, strict=False)]
 
@@ -192,7 +208,29 @@ class DevicePlan:
 
 def plan_words(plan: UpdatePlan) -> NDArray[np.int32]:
     """What the kernels read of a plan, as 32-bit words."""
-    return np.concatenate([_words(getattr(plan, name)) for name in _PLAN])
+    order = event_order(plan)
+    return np.concatenate([_words(order[name] if name in order else getattr(plan, name)) for name in _PLAN])
+
+
+def event_order(plan: UpdatePlan) -> dict[str, I64]:
+    """What an event has to wait for, of each endpoint and active entry, as the source's `await` takes it.
+
+    `before`: the event that wrote the stalk it reads. `after`: the one that reads the stalk it writes, and whether as
+    an endpoint. Both are the nearest event with the same node, so whatever else belongs to the node is in order too.
+    """
+    n0, first, last = len(plan.nodes), plan.act_ptr[:-1], int(plan.act_ptr[-1])
+    owner = np.repeat(np.arange(plan.num_events), np.diff(plan.act_ptr))
+    is_end = np.arange(last) - first[owner] < np.where(plan.is_loop, 1, 2)[owner]
+    read = plan.act_h[:last].astype(np.int64) - n0
+    inside = read >= 0
+    before, after = (np.full(len(plan.act_h), -1) for _ in range(2))
+    before[:last][inside] = 2 * owner[read[inside]]
+    after[read[inside]] = 2 * owner[inside] + is_end[inside]
+    second = first + ~plan.is_loop
+    return {
+        "before_src": before[first], "before_dst": before[second], "before_act": before,
+        "after_src": after[first], "after_dst": after[second], "after_act": after,
+    }  # fmt: skip
 
 
 def _words(array: Any) -> Any:
@@ -241,17 +279,25 @@ def cuda_update(
     cluster: int = 1,
     cycles: Tensor | None = None,
     live: int | None = None,
+    teams: int = 1,
 ) -> Logs:
     """Run the recurrence of a chunk for P streams.
 
     context (P, n, 2, C), h0 (P, n0, d), F0 (P, n0, k, d), weights (P, ...), eta (P,) the capped step sizes -> the logs
-    of `tsnn.engine.fused.fused_update`, each with a first dimension P. `cluster` thread blocks work on each stream; to
-    `cycles` (2, STAGES) the first one adds what forward and backward pass take. Where only the first `live` streams
-    count, what the others write is zero.
+    of `tsnn.engine.fused.fused_update`, each with a first dimension P. Each stream has so many `teams` of `cluster`
+    thread blocks; to `cycles` (2, STAGES) the first team adds what forward and backward pass take. Where only the first
+    `live` streams count, what the others write is zero.
     """
     shape = Shape.of(cfg, weights.theta.dtype, cluster)._replace(timed=cycles is not None)
-    live = len(eta) if live is None else live
-    return CudaUpdate.apply(plan, shape, live, cfg.reflector_eps, cycles, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
+    hands = Hands(len(eta) if live is None else live, teams)
+    return CudaUpdate.apply(plan, shape, hands, cfg.reflector_eps, cycles, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class Hands(NamedTuple):
+    """Who works: streams that count, and teams of each."""
+
+    streams: int
+    teams: int
 
 
 class CudaUpdate(torch.autograd.Function):
@@ -262,7 +308,7 @@ class CudaUpdate(torch.autograd.Function):
         ctx: Any,
         plan: DevicePlan,
         shape: Shape,
-        live: int,
+        hands: Hands,
         eps: float,
         cycles: Tensor | None,
         eta: Tensor,
@@ -274,7 +320,7 @@ class CudaUpdate(torch.autograd.Function):
         """The logs of a chunk."""
         p = Parameters(*weights)
         rows = context.flatten(1, 2)
-        tape = Arena(len(eta), _tape_shapes(shape, plan), p.theta, live)
+        tape = Arena(len(eta), _tape_shapes(shape, plan), p.theta, hands.streams)
         tape.at("h")[:, : plan.n0], tape.at("F")[:, : plan.n0] = h0, F0
         for layer, bias, to in ((p.frame_in, p.frame_in_bias, "hid_frame"), (p.msg_in, p.msg_in_bias, "hid_msg")):
             share, out = layer[:, :, 2 * shape.d :].mT, tape.at(to)
@@ -282,9 +328,12 @@ class CudaUpdate(torch.autograd.Function):
                 torch.baddbmm(bias[at, None], rows[at], share[at], out=out[at])
         packed = _forward_weights(shape, p)
         strides = {"tape": tape.stride, "weights": packed.stride}
-        sizes = _sizes(plan, eta, eps, None if cycles is None else cycles[0], **strides)
-        launch(shape, "forward", live, _struct(plan.pointers), sizes, packed.struct(), tape.struct())
-        ctx.shape, ctx.plan, ctx.live, ctx.eps = shape, plan, live, eps
+        turns = _turns(plan, hands, eta.device)
+        sizes = _sizes(plan, hands, turns, eta, eps, None if cycles is None else cycles[0], **strides)
+        structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct())
+        for name in _KERNELS[:3]:
+            launch(shape, name, hands.streams * hands.teams, *structs)
+        ctx.shape, ctx.plan, ctx.hands, ctx.eps = shape, plan, hands, eps
         ctx.cycles, ctx.tape, ctx.eta = cycles, tape, eta
         ctx.save_for_backward(rows, *weights)
         return tape.at("h"), tape.at("F"), tape.at("energy"), tape.at("smooth")
@@ -293,21 +342,23 @@ class CudaUpdate(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         """Gradients of context, h0, F0 and every weight."""
-        shape, plan, tape = ctx.shape, ctx.plan, ctx.tape
+        shape, plan, hands, tape = ctx.shape, ctx.plan, ctx.hands, ctx.tape
         rows, *weights = ctx.saved_tensors
         p = Parameters(*weights)
         *_, want_context, want_h0, want_F0 = ctx.needs_input_grad[: -len(weights)]
         base = 0 if want_h0 or want_F0 else plan.n0
-        grads = Arena(len(ctx.eta), _grad_shapes(shape, plan), p.theta, ctx.live)
+        grads = Arena(len(ctx.eta), _grad_shapes(shape, plan), p.theta, hands.streams)
         for name, value in zip(("gh", "gF", "up_energy", "up_smooth"), upstream, strict=True):
             grads.at(name).copy_(value)
         for name in ("gN", "gS"):
             grads.at(name).zero_()
         packed = _backward_weights(shape, p)
         strides = {"tape": tape.stride, "weights": packed.stride, "grads": grads.stride}
-        sizes = _sizes(plan, ctx.eta, ctx.eps, None if ctx.cycles is None else ctx.cycles[1], base=base, **strides)
+        turns, cycles = _turns(plan, hands, ctx.eta.device), None if ctx.cycles is None else ctx.cycles[1]
+        sizes = _sizes(plan, hands, turns, ctx.eta, ctx.eps, cycles, base=base, **strides)
         structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct(), grads.struct())
-        launch(shape, "backward", ctx.live, *structs)
+        for name in _KERNELS[3:] if base == 0 else _KERNELS[3:4]:
+            launch(shape, name, hands.streams * hands.teams, *structs)
         g_context = _context_gradient(shape, p, grads).view(*rows.shape[:1], plan.n, 2, -1) if want_context else None
         g_h0 = grads.at("gh")[:, : plan.n0] if want_h0 else None
         g_F0 = grads.at("gF")[:, : plan.n0] if want_F0 else None
@@ -315,11 +366,19 @@ class CudaUpdate(torch.autograd.Function):
         return None, None, None, None, None, None, g_context, g_h0, g_F0, *g_weights
 
 
-def _sizes(plan: DevicePlan, eta: Tensor, eps: float, cycles: Tensor | None, **others: int) -> Any:
+def _turns(plan: DevicePlan, hands: Hands, device: torch.device) -> Tensor:
+    """Where the teams of a stream meet: how far its events are, and how many are taken."""
+    return torch.zeros(hands.streams, plan.n + 1, dtype=torch.int32, device=device)
+
+
+def _sizes(
+    plan: DevicePlan, hands: Hands, turns: Tensor, eta: Tensor, eps: float, cycles: Tensor | None, **others: int
+) -> Any:
     sizes = np.zeros(1, np.dtype(_SIZES, align=True))
-    values = others | {"n": plan.n, "n0": plan.n0, "num_active": plan.num_active}
-    pointers = {"eta": eta.data_ptr(), "cycles": 0 if cycles is None else cycles.data_ptr()}
-    for name, value in (values | pointers | {"eps": eps}).items():
+    values = others | {"n": plan.n, "n0": plan.n0, "num_active": plan.num_active, "teams": hands.teams}
+    pointers = {"eta": eta, "turns": turns} | ({} if cycles is None else {"cycles": cycles})
+    addresses = {name: tensor.data_ptr() for name, tensor in pointers.items()}
+    for name, value in (values | addresses | {"eps": eps}).items():
         sizes[name] = value
     return sizes
 
@@ -346,7 +405,7 @@ def _grad_shapes(shape: Shape, plan: DevicePlan) -> Shapes:
     return {
         "up_energy": (n,), "up_smooth": (n,), "gh": (plan.n0 + plan.num_active, d), "gF": (frames, k, d),
         "gN": (frames, kr, d), "gS": (frames, kr, kr), "d_frame_hid": (2 * n, shape.w), "d_frame_out": (2 * n, k * d),
-        "d_msg_hid": (2 * n, shape.w), "d_msg_out": (2 * n, d), "d_gates": (2 * n, 4 * d), "gD": (d,),
+        "d_msg_hid": (2 * n, shape.w), "d_msg_out": (2 * n, d), "d_gates": (2 * n, 4 * d), "gD": (n * shape.cluster, d),
     }  # fmt: skip
 
 
@@ -405,14 +464,17 @@ def _weight_gradients(
     gru_in = _product(d_gates[:, :, d:], tape.at("m"))
     state = _product(d_gates[:, :, : 3 * d], tape.at("x_msg")[:, :, :d])
     gru_state = [g.roll(-d, 1) for g in state]
-    return *frame, *message, *gru_in, *gru_state, grads.at("gD") * torch.sigmoid(p.theta)
+    gain = _sum_rows(grads.at("gD"))
+    return *frame, *message, *gru_in, *gru_state, gain * torch.sigmoid(p.theta)
 
 
 def _product(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of weight and bias from rows of output gradients and inputs."""
-    pairs = [(torch.bmm(g[at].mT, x[at]), g[at].sum(1)) for at in groups(len(g))]
-    weight, bias = zip(*pairs, strict=True)
-    return torch.cat(weight), torch.cat(bias)
+    return torch.cat([torch.bmm(g[at].mT, x[at]) for at in groups(len(g))]), _sum_rows(g)
+
+
+def _sum_rows(g: Tensor) -> Tensor:
+    return torch.cat([g[at].sum(1) for at in groups(len(g))])
 
 
 def groups(streams: int) -> list[slice]:

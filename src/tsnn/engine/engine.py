@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tsnn.data.events import EventStream
 from tsnn.engine import reference
-from tsnn.engine.cuda import DevicePlan, cuda_update, has_cupy
+from tsnn.engine.cuda import DevicePlan, cuda_update, has_cupy, teams_for
 from tsnn.engine.frozen import Frozen
 from tsnn.engine.fused import Parameters, fused_geometry, fused_update
 from tsnn.engine.tail import fused_losses, fused_scalars
@@ -129,7 +129,8 @@ class CudaEngine(ReferenceEngine):
     """Compiled kernels on the GPU."""
 
     device = torch.device("cuda")
-    cluster = 1  # thread blocks of the stream
+    cluster = 1  # thread blocks of a team
+    teams: int | None = None  # of the stream; None: as many as suit the card
 
     def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
         """See `tsnn.engine.cuda`: a population of one. What is on the host comes over first."""
@@ -137,7 +138,9 @@ class CudaEngine(ReferenceEngine):
         weights = Parameters(*(weight.to(device)[None] for weight in Parameters.of(model.updater)))
         own, h, F = (part.to(device, context.dtype)[None] for part in (context, h0, F0))
         eta = capped_step(model.config.model.step_size, model.updater.gain()).detach().to(device)[None]
-        log = cuda_update(DevicePlan.of(plan, device), model.config.model, eta, own, h, F, weights, self.cluster)
+        teams = teams_for(1, device) if self.teams is None else self.teams
+        shared = DevicePlan.of(plan, device)
+        log = cuda_update(shared, model.config.model, eta, own, h, F, weights, self.cluster, teams=teams)
         return Versions(*(part[0].to(context.device) for part in log))
 
 

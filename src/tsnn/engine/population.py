@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tsnn.config import Config
-from tsnn.engine.cuda import GROUP, DevicePlan, cuda_update, groups
+from tsnn.engine.cuda import GROUP, DevicePlan, cuda_update, groups, teams_for
 from tsnn.engine.fused import Parameters
 from tsnn.errors import ConfigError
 from tsnn.memory.frames import initial_frames
@@ -136,7 +136,9 @@ class Stack:
         gain = torch.nn.functional.softplus(self._updater.theta.detach())
         eta = torch.minimum(gain.amax(1).double().reciprocal(), self.step_size)
         shared = context.expand(len(self), *context.shape)
-        return Versions(*cuda_update(plan, self.config.model, eta, shared, h0, F0, self._updater, live=self.members))
+        model, teams = self.config.model, teams_for(self.members, self.flat.device)
+        log = cuda_update(plan, model, eta, shared, h0, F0, self._updater, live=self.members, teams=teams)
+        return Versions(*log)
 
     def score(self, group: int, h: Tensor, F: Tensor, reads: Reads) -> Scores:
         """Scores of a group's queries from its version logs (G, rows, ...); only positives, first, carry gradients.

@@ -1,13 +1,19 @@
-// The recurrence of a chunk on a GPU, forward and backward: one thread block a stream, or a cluster of them, event after
-// event.
+// The recurrence of a chunk on a GPU, forward and backward: streams side by side, event after event.
 //
 // The notation, the version logs and the adjoints are those of tsnn/engine/kernels.py. Two warps hold the endpoints,
 // source and destination; the others take leaves of the active graph in turn, while the endpoints are busy; the whole
 // block shares the layers of the networks, two rows at a time. A warp keeps a vector of D numbers in its lanes. All sums
 // have a fixed order.
 //
-// In a cluster the first block has the endpoints; layers are shared by columns, leaves one by one. What a block needs of
-// another is written straight into its shared memory (`tell`), and read after the next `meet`.
+// An event is the work of a team: a thread block, or a cluster of them. In a cluster the first block has the endpoints;
+// layers are shared by columns, leaves one by one. What a block needs of another is written straight into its shared
+// memory (`tell`), and read after the next `meet`.
+//
+// A stream has one team or several. Each takes the next event that nobody has taken, waits for those versions that
+// another team is still to write (`await`), and says when its own are there (`publish`). Two events that share a node
+// are so in order, and each is computed as one team alone would: results do not depend on how many there are, to the
+// last bit. Whoever waits, waits for an event that was taken before its own; so it never waits for a team that has yet
+// to get a multiprocessor.
 //
 // The including text defines REAL, D, K, KR (reflectors applied: K, or 0 without transport), W, ROUNDS, FRAME_UPDATE,
 // CARRY_OVER, CLUSTER (blocks of a stream), THREADS, SHARED_BYTES, VEC (numbers that a thread loads at once) and
@@ -24,6 +30,8 @@ enum { PRE, CARRY, POST, LIFT, GRU, NUM_COEF };  // slots of Tape.coef
 struct Plan {
     const int *src_h, *dst_h, *src_F, *dst_F, *act_ptr, *act_h, *act_F, *is_loop;
     const float *mult_src, *mult_dst;
+    // what `await` takes: for what an event reads going forward, and for the gradients of what it wrote going back
+    const int *before_src, *before_dst, *before_act, *after_src, *after_dst, *after_act;
 };
 
 struct Sizes {
@@ -31,7 +39,9 @@ struct Sizes {
     const double* eta;               // one a stream
     double eps;
     long long* cycles;  // of each stage, if TIMED
+    int* turns;         // of each stream how far its events are, and last how many are taken; zeros before a pass
     int n, n0, num_active, base;  // rows below `base` are constants: no gradient is kept for them
+    int teams;
 };
 
 enum Layer { FRAME_IN, FRAME_OUT, MSG_IN, MSG_OUT, GRU_BOTH, NUM_LAYERS };
@@ -69,10 +79,22 @@ __device__ void cluster_barrier() {
 }
 
 // The same place in the shared memory of another block of the cluster.
-__device__ real* in_block(real* p, int block) {
-    real* there;
+template <class T>
+__device__ T* in_block(T* p, int block) {
+    T* there;
     asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(p), "r"(block));
     return there;
+}
+
+// A flag between blocks: who reads what was written sees all that its writer had seen.
+__device__ int read_flag(const int* p) {
+    int value;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+    return value;
+}
+
+__device__ void write_flag(int* p, int value) {
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
 }
 #endif
 
@@ -117,12 +139,14 @@ struct Clock {
     }
 };
 
-// The arrays of this block's stream.
+// This block's stream, and its arrays.
+__device__ int stream_index(const Sizes& z) { return blockIdx.x / (CLUSTER * z.teams); }
+
 template <class Pointers>
-__device__ Pointers own(Pointers all, long long stride) {
+__device__ Pointers own(const Sizes& z, Pointers all, long long stride) {
     real** field = reinterpret_cast<real**>(&all);
 #pragma unroll
-    for (int i = 0; i < int(sizeof(Pointers) / sizeof(real*)); i++) field[i] += blockIdx.x / CLUSTER * stride;
+    for (int i = 0; i < int(sizeof(Pointers) / sizeof(real*)); i++) field[i] += stream_index(z) * stride;
     return all;
 }
 
@@ -133,11 +157,52 @@ struct Stream {
     Weights w;
     Tape tape;
     real eta;
+    int* turns;
 };
 
 __device__ Stream own_stream(const Plan& plan, const Sizes& z, const Weights& weights, const Tape& tapes) {
-    return {plan, z, own(weights, z.weights), own(tapes, z.tape), real(z.eta[blockIdx.x / CLUSTER])};
+    const int i = stream_index(z);
+    return {plan, z, own(z, weights, z.weights), own(z, tapes, z.tape), real(z.eta[i]), z.turns + i * (z.n + 1ll)};
 }
+
+// ---------------------------------------------------------------------------------------------------------------
+// Teams that take turns
+// ---------------------------------------------------------------------------------------------------------------
+
+// How far an event is. Going back, gradients of its leaves are there long before those of its endpoints.
+enum Progress { UNDER_WAY, LEAVES, ALL };
+
+// Wait for an event, coded as twice its number, plus one if its leaves alone will not do; negative: for nothing.
+__device__ void await(const Stream& st, int code) {
+    if (st.z.teams == 1 || code < 0) return;
+    while (read_flag(st.turns + (code >> 1)) < (code & 1 ? ALL : LEAVES)) {
+    }
+}
+
+// One thread says how far the team has got; it has met all that wrote. In the last warp, which can best be spared.
+__device__ bool is_speaker() { return rank() == 0 && threadIdx.x == THREADS - 1; }
+
+__device__ void publish(const Stream& st, int e, Progress progress) {
+    if (st.z.teams > 1 && is_speaker()) write_flag(st.turns + e, progress);
+}
+
+// The team's next event in the order of the pass: `take` asks early, since the answer is long on its way; `announce`
+// comes between two meetings after it, and `next` after the last.
+__device__ int take(const Stream& st) { return st.z.teams > 1 && is_speaker() ? atomicAdd(st.turns + st.z.n, 1) : 0; }
+
+__device__ void announce(const Stream& st, int taken, int* turn) {
+    if (st.z.teams == 1 || !is_speaker()) return;
+    for (int block = 0; block < CLUSTER; block++) *(CLUSTER > 1 ? in_block(turn, block) : turn) = taken;
+}
+
+__device__ int first_turn(const Stream& st, int* turn) {
+    if (st.z.teams == 1) return 0;
+    announce(st, take(st), turn);
+    meet();
+    return *turn;
+}
+
+__device__ int next_turn(const Stream& st, int now, const int* turn) { return st.z.teams == 1 ? now + 1 : *turn; }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Vectors of a warp
@@ -526,6 +591,7 @@ __device__ void prefetch(const real* p, int count) {
 // While two warps are busy with the endpoints and a third with the star, the others ask for what the leaves will need,
 // and `bring` what waits in the tape.
 __device__ void prefetch_leaves(const Stream& st, int e) {
+    if (CLUSTER > 1 || st.z.teams > 1) return;  // to wait for another block empties the cache
     const Plan& plan = st.plan;
     const Tape& tape = st.tape;
     const int stop = plan.act_ptr[e + 1], first = plan.act_ptr[e] + (plan.is_loop[e] ? 1 : 2);
@@ -540,6 +606,14 @@ __device__ void prefetch_leaves(const Stream& st, int e) {
 
 __device__ void bring(const real* from, real* to, int count) {
     for (int i = threadIdx.x - 96; i < count; i += THREADS - 96) to[i] = from[i];
+}
+
+// Wait for all leaves of this warp, a lane for each.
+__device__ void await_leaves(const Stream& st, const Star& star, const int* codes) {
+    if (st.z.teams == 1) return;
+    for (int j = star.leaf + leaf_worker() + lane() * LEAF_WORKERS; j < star.stop; j += 32 * LEAF_WORKERS)
+        await(st, codes[j]);
+    __syncwarp();
 }
 
 // Pulls of the leaves on both endpoints, as each warp sees them.
@@ -586,6 +660,7 @@ struct Shared {
     alignas(16) real part[2 * THREADS], collected[ROUNDS > 1 ? 2 : 1][WARPS * 2 * D];
     alignas(16) real gathered[CLUSTER > 1 ? CLUSTER * 2 * D : 4];
     Star star;
+    int turn;
     alignas(16) real resident[1];
 };
 static_assert(sizeof(Shared) + sizeof(real) * resident_numbers(FORWARD) <= SHARED_BYTES, "too little shared memory");
@@ -619,9 +694,13 @@ struct End {
     Vec h, y, F[K];  // y: the stalk in synchronized coordinates
 };
 
+// A warp's number among all of a stream, and their number.
+__device__ int stream_worker(const Sizes& z) { return blockIdx.x % (CLUSTER * z.teams) * WARPS + warp(); }
+__device__ int stream_workers(const Sizes& z) { return CLUSTER * z.teams * WARPS; }
+
 // Reflectors and coefficients of the rows that the chunk begins with.
 __device__ void open_initial(const Stream& st) {
-    for (int row = worker(); row < st.z.n0; row += WORKERS) {
+    for (int row = stream_worker(st.z); row < st.z.n0; row += stream_workers(st.z)) {
         Vec F[K];
         Coef t;
         load_parameters(st.tape, row, F);
@@ -635,6 +714,7 @@ __device__ void read_ends(const Stream& st, const Event& ev, Shared& sh, End& en
     const Tape& tape = st.tape;
     if (ev.is_end) {
         Coef t;
+        await(st, (ev.s ? st.plan.before_dst : st.plan.before_src)[ev.e]);
         end.frame = load_frame(tape, ev.row_F);
         end.h = load(tape.h + (long long)ev.row_h * D);
         load_coef(tape.t_h + (long long)ev.row_h * KR, t);
@@ -647,7 +727,7 @@ __device__ void read_ends(const Stream& st, const Event& ev, Shared& sh, End& en
     } else if (ev.s > 2) {
         if (FRAME_UPDATE) bring(tape.hid_frame + ev.ends * W, sh.share_frame, 2 * W);
         bring(tape.hid_msg + ev.ends * W, sh.share_msg, 2 * W);
-        if (CLUSTER == 1) prefetch_leaves(st, ev.e);  // a cluster's barriers empty the cache
+        prefetch_leaves(st, ev.e);
     }
 }
 
@@ -758,10 +838,12 @@ __device__ void step_along(real c, const Vec& gain, const Vec& q, Vec& h) {
     for (int i = 0; i < E; i++) h.v[i] -= c * gain.v[i] * q.v[i];
 }
 
-// The leaves' pulls in the first round; they do not depend on what becomes of the endpoints.
+// The leaves' pulls in the first round; they do not depend on what becomes of the endpoints. As late as can be: other
+// teams may still be at these leaves.
 __device__ void pull_leaves(const Stream& st, const Event& ev, Shared& sh) {
     const Star& star = sh.star;
     Pulls pulls = {zero(), zero()};
+    await_leaves(st, star, st.plan.before_act);
     for (int j = star.leaf + leaf_worker(); j < star.stop; j += LEAF_WORKERS) {
         Coef t;
         load_coef(coef_before(st, star, ev.e, j, 0), t);
@@ -827,6 +909,7 @@ __device__ void diffuse(const Stream& st, const Event& ev, Shared& sh, End& end)
     }
     for (int j = star.first + worker(); j < star.stop; j += WORKERS) {  // entries go on as they are
         Coef t;
+        await(st, st.plan.before_act[j]);
         load_coef(coef_before(st, star, ev.e, j, 0), t);
         store(load(stalk_before(st, star, ev.e, j, 0)), st.tape.h + (long long)(st.z.n0 + j) * D);
         store_coef(t, st.tape.t_h + (long long)(st.z.n0 + j) * KR);
@@ -836,7 +919,7 @@ __device__ void diffuse(const Stream& st, const Event& ev, Shared& sh, End& end)
 // Of every event |h_u - Q_uv h_v|^2 after the last round, and how far the frames moved (eq:loss_aux); the energy of a
 // self-loop is 0, and its two rows are one frame.
 __device__ void measure(const Stream& st) {
-    for (int e = worker(); e < st.z.n; e += WORKERS) {
+    for (int e = stream_worker(st.z); e < st.z.n; e += stream_workers(st.z)) {
         const bool loop = st.plan.is_loop[e] != 0;
         const real* y = st.tape.y_ends + at_end(st, e, ROUNDS, 0);
         const Vec apart = minus(load(y), load(y + D));
@@ -851,16 +934,26 @@ __device__ void measure(const Stream& st) {
     }
 }
 
+// Before and after `forward`: what is the same whoever does it.
+extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
+    open_rows(const Plan plan, const Sizes z, const Weights weights, const Tape tapes) {
+    open_initial(own_stream(plan, z, weights, tapes));
+}
+
+extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
+    measure_events(const Plan plan, const Sizes z, const Weights weights, const Tape tapes) {
+    measure(own_stream(plan, z, weights, tapes));
+}
+
 extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
     forward(const Plan plan, const Sizes z, const Weights weights, const Tape tapes) {
     Shared& sh = *reinterpret_cast<Shared*>(shared_memory());
     const Stream st = own_stream(plan, z, weights, tapes);
     keep_weights<FORWARD>(st.w, sh.resident);
-    open_initial(st);
     meet();
     Clock clock = {z.cycles};
     clock.lap(-1);
-    for (int e = 0; e < z.n; e++) {
+    for (int e = first_turn(st, &sh.turn); e < z.n; e = next_turn(st, e, &sh.turn)) {
         const Event ev = read_event(st, e);
         End end;
         read_ends(st, ev, sh, end);
@@ -869,19 +962,24 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
         if (FRAME_UPDATE) frame_step(st, ev, sh, end);
         clock.lap(1);
         if (ev.is_end) move_frame(st, ev, sh, end);
-        if (ROUNDS > 0 && warp() >= ENDS) pull_leaves(st, ev, sh);
         carry_over(st, ev, sh, end);
-        if (CLUSTER > 1 && ROUNDS > 0) gather(sh.collected[0], sh.gathered, 2 * D, WARPS - ENDS);
+        const int taken = take(st);
         clock.lap(2);
         update_stalks(st, ev, sh);
         clock.lap(3);
         if (ev.is_end) finish_stalk(st, ev, sh, end);
+        if (ROUNDS > 0 && warp() >= ENDS) pull_leaves(st, ev, sh);
+        announce(st, taken, &sh.turn);
         meet();
+        if (CLUSTER > 1 && ROUNDS > 0) {
+            gather(sh.collected[0], sh.gathered, 2 * D, WARPS - ENDS);
+            meet();
+        }
         diffuse(st, ev, sh, end);
         meet();
+        publish(st, e, ALL);
         clock.lap(4);
     }
-    measure(st);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -966,6 +1064,7 @@ struct SharedBack {
     real hid_frame[2 * W], hid_msg[2 * W], gates[8 * D], x_msg[4 * D];
     real r_ends[2 * D * ROUNDS + 1], y_ends[2 * D * ROUNDS + 1];
     Star star;
+    int turn;
     alignas(16) real resident[1];
 };
 static_assert(sizeof(SharedBack) + sizeof(real) * resident_numbers(BACKWARD) <= SHARED_BYTES, "too little shared memory");
@@ -994,6 +1093,7 @@ __device__ void read_after(const Stream& st, const Grads& g, const Event& ev, Sh
     if (ev.is_end) {
         const long long row = st.z.n0 + st.plan.act_ptr[e] + (back.acts ? ev.s : 0);
         const real* y = tape.y_ends + at_end(st, e, ROUNDS, 0);
+        await(st, (ev.s ? st.plan.after_dst : st.plan.after_src)[e]);
         back.frame = load_frame(tape, ev.post_row);
         back.share = load_grad(st.z, g, ev.post_row);
         back.written = load(tape.h + row * D);
@@ -1003,7 +1103,7 @@ __device__ void read_after(const Stream& st, const Grads& g, const Event& ev, Sh
     } else if (ev.s == 2) {
         read_star(st.plan, e, sh.star);
     } else if (ev.s > 2) {
-        if (CLUSTER == 1) prefetch_leaves(st, e);
+        prefetch_leaves(st, e);
         if (FRAME_UPDATE) bring(tape.hid_frame + ev.ends * W, sh.hid_frame, 2 * W);
         bring(tape.hid_msg + ev.ends * W, sh.hid_msg, 2 * W);
         bring(tape.gates + ev.ends * 4 * D, sh.gates, 8 * D);
@@ -1102,6 +1202,7 @@ __device__ void diffusion_adjoint(const Stream& st, const Grads& g, const Event&
         const Vec pull = scaled((ev.s ? real(-2) : real(2)) * g.up_energy[ev.e], back.apart);
         axpy(real(1), lift_adjoint(back.frame, back.share, back.written, back.t, pull), back.gh);
     }
+    if (ROUNDS > 0 && warp() >= ENDS) await_leaves(st, star, st.plan.after_act);
     for (int round = ROUNDS - 1; round >= 0; round--) {
         if (back.acts) end_adjoint(st, ev, sh, round, back, gD);
         if (warp() >= ENDS) pulls_adjoint(st, g, ev, sh, round);
@@ -1122,9 +1223,11 @@ __device__ void diffusion_adjoint(const Stream& st, const Grads& g, const Event&
         if (round > 0) meet();
     }
     if (ROUNDS > 0) return;
-    for (int j = star.leaf + worker(); j < star.stop; j += WORKERS)
+    for (int j = star.leaf + worker(); j < star.stop; j += WORKERS) {
+        await(st, st.plan.after_act[j]);
         if (st.plan.act_h[j] >= st.z.base)
             add_to(g.gh + (long long)st.plan.act_h[j] * D, load(g.gh + (long long)(st.z.n0 + j) * D));
+    }
 }
 
 // From the gradient of an endpoint's new stalk to those of the GRU's layers, in everybody's sh.wide.
@@ -1147,10 +1250,13 @@ __device__ void gates_adjoint(const Grads& g, const Event& ev, SharedBack& sh, c
     }
 }
 
-// Step 4 backward: sh.gx, the gradients of the inputs of the message.
-__device__ void stalks_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, const Back& back) {
+// Step 4 backward: sh.gx, the gradients of the inputs of the message. The leaves are done with.
+__device__ void stalks_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, const Back& back,
+                               const Vec& gD) {
     if (ev.is_end) gates_adjoint(g, ev, sh, back.gh);
     meet();
+    publish(st, ev.e, LEAVES);
+    store(gD, sh.collected + warp() * D);
     layer<BACKWARD, GRU_BOTH>(st.w, sh.resident, sh.wide + D, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
         if (c < D) g.d_msg_out[(ev.ends + row) * D + c] = sum;
         tell(c < D ? sh.m + row * D + c : sh.state + row * D + c - D, sum);
@@ -1263,25 +1369,19 @@ __device__ void reads_adjoint(const Stream& st, const Grads& g, const Event& ev,
     if (ev.row_h >= st.z.base) add_to(g.gh + (long long)ev.row_h * D, back.g_pre);
 }
 
-// The warps' shares of gD, in their order.
-__device__ void sum_gain(const Grads& g, SharedBack& sh, const Vec& gD) {
-    store(gD, sh.collected + warp() * D);
-    __syncthreads();
-    if (CLUSTER > 1) {
-        gather(sh.collected, sh.gathered, D, WARPS);
-        meet();
-    }
-    const real* shares = CLUSTER > 1 ? sh.gathered : sh.collected;
-    for (int c = threadIdx.x; c < D && rank() == 0; c += THREADS) {
+// The event's share of gD, from the warps in their order; while the endpoints are busy.
+__device__ void sum_gain(const Grads& g, const Event& ev, const SharedBack& sh) {
+    if (warp() < ENDS) return;
+    for (int c = threadIdx.x - 32 * ENDS; c < D; c += THREADS - 32 * ENDS) {
         real sum = 0;
-        for (int i = 0; i < (CLUSTER > 1 ? CLUSTER : WARPS); i++) sum += shares[i * D + c];
-        g.gD[c] = sum;
+        for (int i = 0; i < WARPS; i++) sum += sh.collected[i * D + c];
+        g.gD[((long long)ev.e * CLUSTER + rank()) * D + c] = sum;
     }
 }
 
 // Gradients of the frames that the chunk begins with.
 __device__ void close_initial(const Stream& st, const Grads& g) {
-    for (int row = worker(); row < st.z.n0; row += WORKERS) {
+    for (int row = stream_worker(st.z); row < st.z.n0; row += stream_workers(st.z)) {
         Vec out[K];
 #pragma unroll
         for (int i = 0; i < K; i++) out[i] = load(g.gF + ((long long)row * K + i) * D);
@@ -1295,30 +1395,38 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
     backward(const Plan plan, const Sizes z, const Weights weights, const Tape tapes, const Grads grads) {
     SharedBack& sh = *reinterpret_cast<SharedBack*>(shared_memory());
     const Stream st = own_stream(plan, z, weights, tapes);
-    const Grads g = own(grads, z.grads);
-    Vec gD = zero();
+    const Grads g = own(z, grads, z.grads);
     keep_weights<BACKWARD>(st.w, sh.resident);
     if (CLUSTER > 1) meet();  // all are there
     Clock clock = {z.cycles};
     clock.lap(-1);
-    for (int e = z.n - 1; e >= 0; e--) {
-        const Event ev = read_event(st, e);
+    for (int turn = first_turn(st, &sh.turn); turn < z.n; turn = next_turn(st, turn, &sh.turn)) {
+        const Event ev = read_event(st, z.n - 1 - turn);
         Back back;
+        Vec gD = zero();
         read_after(st, g, ev, sh, back);
         __syncthreads();
         clock.lap(0);
         diffusion_adjoint(st, g, ev, sh, back, gD);
         clock.lap(4);
-        stalks_adjoint(st, g, ev, sh, back);
+        stalks_adjoint(st, g, ev, sh, back, gD);
+        const int taken = take(st);
         clock.lap(3);
+        sum_gain(g, ev, sh);
         carry_adjoint(st, ev, sh, back);
         clock.lap(2);
         frames_adjoint(st, g, ev, sh, back);
         clock.lap(1);
+        announce(st, taken, &sh.turn);
         reads_adjoint(st, g, ev, sh, back);
         meet();
+        publish(st, ev.e, ALL);
         clock.lap(0);
     }
-    sum_gain(g, sh, gD);
-    if (z.base == 0) close_initial(st, g);
+}
+
+// After `backward`, where the gradients of the chunk's first rows are asked for.
+extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
+    close_rows(const Plan plan, const Sizes z, const Weights weights, const Tape tapes, const Grads grads) {
+    close_initial(own_stream(plan, z, weights, tapes), own(z, grads, z.grads));
 }
