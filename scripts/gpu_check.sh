@@ -23,13 +23,13 @@ wide="--set model.num_reflectors=4 --set model.num_neighbors=30 --set model.diff
 
 parity() {
     $python -m pytest -q -rs tests/engine/test_parity.py tests/engine/test_cuda.py tests/training/test_population.py \
-        -k "cuda or gpu or cluster or neighbors"
+        -k "cuda or gpu or cluster or neighbors or teams"
 }
 
 sanitize() {
     for tool in memcheck racecheck; do
         compute-sanitizer --tool "$tool" --error-exitcode 1 \
-            $python -m pytest -q tests/engine/test_cuda.py -k "cluster or neighbors" || return 1
+            $python -m pytest -q tests/engine/test_cuda.py -k "cluster or neighbors or teams" || return 1
     done
 }
 

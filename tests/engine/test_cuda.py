@@ -12,6 +12,7 @@ from tests.test_contracts import ask, tied_stream
 from tsnn.bench.gpu import bench_gpu
 from tsnn.data.split import split_by_time
 from tsnn.engine.cuda import DevicePlan, Parameters, cuda_update, has_cupy
+from tsnn.engine.engine import CudaEngine
 from tsnn.errors import ConfigError
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import score_queries
@@ -66,7 +67,7 @@ Run = Callable[..., tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]]
 
 
 def three_streams(rounds: int) -> Run:
-    """The recurrence of a chunk with gradients: run(some of three streams, blocks of each) -> logs, gradients."""
+    """The recurrence of a chunk with gradients: run(some of three streams, who works on each) -> logs, gradients."""
     settings = {"train__device": "cuda", "train__engine": "cuda", "train__dtype": "float32"}
     config = config_of(**settings, model__diffusion_steps=rounds)
     trainer = Trainer(config, split_by_time(tied_stream()), lambda model: 0.0)
@@ -81,9 +82,9 @@ def three_streams(rounds: int) -> Run:
     context, (h, F) = draw(trainer.model.context(plan, trainer.stream)), map(draw, trainer.store.gather(plan.nodes))
     eta = torch.tensor([0.01, 0.1, 0.2], device="cuda")
 
-    def run(at: slice, blocks: int = 1) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]:
+    def run(at: slice, **hands: int) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]:
         own = Parameters(*(weight[at].clone().requires_grad_() for weight in weights))
-        log = cuda_update(shared, config.model, eta[at], context[at], h[at], F[at], own, blocks)
+        log = cuda_update(shared, config.model, eta[at], context[at], h[at], F[at], own, **hands)
         sum(part.square().sum() for part in log).backward()
         return log, [weight.grad for weight in own]
 
@@ -111,6 +112,31 @@ def test_a_stream_does_not_depend_on_its_neighbors(rounds):
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_a_cluster_of_blocks_computes_what_one_does(rounds, blocks):
     run = three_streams(rounds)
-    alone, cluster = run(slice(0, 3)), run(slice(0, 3), blocks)
+    alone, cluster = run(slice(0, 3)), run(slice(0, 3), cluster=blocks)
     for a, b in zip((*alone[0], *alone[1]), (*cluster[0], *cluster[1]), strict=True):
         assert_alike(a, b)
+
+
+@needs_cupy
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_no_bit_depends_on_the_number_of_teams(rounds):
+    """Also with more teams than events, and with clusters of blocks as teams."""
+    run = three_streams(rounds)
+    for blocks, some in ((1, (2, 3, 8, 24)), (2, (2, 8))):
+        alone = run(slice(0, 3), cluster=blocks)
+        for teams in some:
+            together = run(slice(0, 3), cluster=blocks, teams=teams)
+            for a, b in zip((*alone[0], *alone[1]), (*together[0], *together[1]), strict=True):
+                assert torch.equal(a, b), (blocks, teams)
+
+
+@needs_cupy
+def test_training_does_not_depend_on_the_number_of_teams(monkeypatch):
+    """Whole chunks of a stream with repeats and ties, again and again: a race would show sooner or later."""
+    states = []
+    for teams in (1, 8, 8):
+        monkeypatch.setattr(CudaEngine, "teams", teams)
+        states.append(trained("cuda", train__engine="cuda", train__epochs=2, train__chunk=50).model.state_dict())
+    for other in states[1:]:
+        for name, value in states[0].items():
+            assert torch.equal(other[name], value), name

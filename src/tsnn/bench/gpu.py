@@ -13,7 +13,7 @@ from tsnn.bench.machine import machine_card
 from tsnn.config import Config
 from tsnn.data.catalog import default_split, load
 from tsnn.data.split import Split
-from tsnn.engine.cuda import STAGES, DevicePlan, Logs, Shape, clock_rate, cuda_update, has_cupy
+from tsnn.engine.cuda import STAGES, DevicePlan, Logs, Shape, clock_rate, cuda_update, has_cupy, teams_for
 from tsnn.engine.fused import Parameters
 from tsnn.errors import ConfigError
 from tsnn.plan.chunk import UpdatePlan
@@ -23,7 +23,8 @@ from tsnn.training.trainer import Trainer
 from tsnn.training.turns import finish
 
 POPULATIONS = (1, 128)
-CLUSTERS = (1, 2, 4, 8)  # thread blocks that share one stream
+CLUSTERS = (1, 2, 4, 8)  # thread blocks that share an event
+TEAMS = (1, 2, 4, 8, 16)  # that take the events of a stream in turn
 LANES = 128  # float32 multiply-adds a multiprocessor starts each cycle
 REPEATS = 3
 
@@ -50,6 +51,7 @@ def bench_gpu(data: str, config: Config, populations: tuple[int, ...] = POPULATI
             "stages_us_per_event": stages(config, split, "cuda"),
             "floor_us_per_event": _floor(config),
             "clusters": [_cluster(trainer(), plan, blocks) for blocks in CLUSTERS],
+            "teams": [_teams(trainer(), plan, blocks, teams) for blocks in CLUSTERS for teams in TEAMS],
         },
         "populations": [
             _population(trainer(), plan, streams) | _population_training(config, split, streams)
@@ -89,28 +91,34 @@ def _late_plan(trainer: Trainer) -> UpdatePlan:
 
 
 def _cluster(trainer: Trainer, plan: UpdatePlan, blocks: int) -> dict[str, Any]:
-    """The chunk's recurrence of one stream by so many thread blocks, and where its time goes."""
-    forward, adjoint = _recurrence_seconds(trainer, plan, 1, blocks)
+    """Where an event's time goes when so many thread blocks share it."""
     cycles = torch.zeros(2, len(STAGES), dtype=torch.int64, device="cuda")
-    log = _recurrence(trainer, plan, 1, blocks, cycles)()
+    log = _recurrence(trainer, plan, 1, cluster=blocks, cycles=cycles)()
     torch.autograd.backward(log, [torch.ones_like(part) for part in log])
     shares = 1e6 * cycles.double().cpu() / clock_rate() / plan.num_events
-    stages = [dict(zip(STAGES, row, strict=True)) for row in shares.tolist()]
+    forward, adjoint = (dict(zip(STAGES, row, strict=True)) for row in shares.tolist())
+    return {"blocks": blocks, "forward_stages_us": forward, "backward_stages_us": adjoint}
+
+
+def _teams(trainer: Trainer, plan: UpdatePlan, blocks: int, teams: int) -> dict[str, Any]:
+    """The chunk's recurrence of one stream by teams of so many thread blocks."""
+    forward, adjoint = _recurrence_seconds(trainer, plan, 1, cluster=blocks, teams=teams)
     return {
         "blocks": blocks,
+        "teams": teams,
         "forward_us_per_event": 1e6 * forward / plan.num_events,
         "backward_us_per_event": 1e6 * adjoint / plan.num_events,
-        "forward_stages_us": stages[0],
-        "backward_stages_us": stages[1],
     }
 
 
 def _population(trainer: Trainer, plan: UpdatePlan, streams: int) -> dict[str, float]:
     """The chunk's recurrence for so many streams at once."""
-    forward, adjoint = _recurrence_seconds(trainer, plan, streams, 1)
+    teams = teams_for(streams, trainer.model.device)
+    forward, adjoint = _recurrence_seconds(trainer, plan, streams, teams=teams)
     rows = streams * plan.num_events
     return {
         "streams": streams,
+        "teams": teams,
         "forward_us_per_event_and_stream": 1e6 * forward / plan.num_events,
         "backward_us_per_event_and_stream": 1e6 * adjoint / plan.num_events,
         "update_events_per_s": rows / forward,
@@ -118,9 +126,9 @@ def _population(trainer: Trainer, plan: UpdatePlan, streams: int) -> dict[str, f
     }
 
 
-def _recurrence_seconds(trainer: Trainer, plan: UpdatePlan, streams: int, blocks: int) -> tuple[float, float]:
+def _recurrence_seconds(trainer: Trainer, plan: UpdatePlan, streams: int, **hands: int) -> tuple[float, float]:
     """Forward, without a graph, and backward, with all weight gradients."""
-    run = _recurrence(trainer, plan, streams, blocks)
+    run = _recurrence(trainer, plan, streams, **hands)
     with torch.no_grad():
         forward = _best_seconds(run)
     log = run()
@@ -128,10 +136,8 @@ def _recurrence_seconds(trainer: Trainer, plan: UpdatePlan, streams: int, blocks
     return forward, _best_seconds(lambda: torch.autograd.backward(log, up, retain_graph=True))
 
 
-def _recurrence(
-    trainer: Trainer, plan: UpdatePlan, streams: int, blocks: int, cycles: Tensor | None = None
-) -> Callable[[], Logs]:
-    """The chunk's recurrence, ready to run, all streams alike."""
+def _recurrence(trainer: Trainer, plan: UpdatePlan, streams: int, **hands: Any) -> Callable[[], Logs]:
+    """The chunk's recurrence, ready to run, all streams alike; `hands` as in `cuda_update`."""
     model, device = trainer.model, trainer.model.device
     config = model.config.model
 
@@ -142,7 +148,7 @@ def _recurrence(
     h, F = (many(part) for part in trainer.store.gather(plan.nodes))
     context, eta = many(model.context(plan, trainer.stream)), many(capped_step(config.step_size, model.updater.gain()))
     shared = DevicePlan.of(plan, device)
-    return lambda: cuda_update(shared, config, eta, context, h, F, weights, blocks, cycles)
+    return lambda: cuda_update(shared, config, eta, context, h, F, weights, **hands)
 
 
 def _best_seconds(work: Callable[[], Any]) -> float:

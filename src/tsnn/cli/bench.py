@@ -124,6 +124,7 @@ def gpu(
     out.print(table)
     _print_stages(out, "cuda", one["stages_us_per_event"], one["floor_us_per_event"])
     _print_clusters(out, one["clusters"])
+    _print_teams(out, one["teams"])
     out.print(
         f"one stream, everything included: {one['train_events_per_s']:,.0f} training events/s on "
         f"{result['machine']['gpu']}"
@@ -131,12 +132,24 @@ def gpu(
 
 
 def _print_clusters(out: Console, clusters: list[dict[str, Any]]) -> None:
-    """Where the recurrence of one stream spends its time, by the number of thread blocks that share it."""
-    table = Table("one stream: us an event", *(f"{row['blocks']} blocks" for row in clusters))
+    """Where the recurrence of one stream spends its time, by the number of thread blocks that share an event."""
+    table = Table("one event: us", *(f"blocks: {row['blocks']}" for row in clusters))
     for name in ("forward", "backward"):
-        table.add_row(name, *(f"{row[f'{name}_us_per_event']:.1f}" for row in clusters), style="bold")
+        whole = (sum(row[f"{name}_stages_us"].values()) for row in clusters)
+        table.add_row(name, *(f"{us:.1f}" for us in whole), style="bold")
         for stage in clusters[0][f"{name}_stages_us"]:
             table.add_row(f"  {stage}", *(f"{row[f'{name}_stages_us'][stage]:.1f}" for row in clusters))
+    out.print(table)
+
+
+def _print_teams(out: Console, rows: list[dict[str, Any]]) -> None:
+    """Forward and backward of one stream, by the number of teams that take its events in turn."""
+    counts = sorted({row["teams"] for row in rows})
+    table = Table("forward + backward, us an event", *(f"teams: {count}" for count in counts))
+    for blocks in sorted({row["blocks"] for row in rows}):
+        own = [row for row in rows if row["blocks"] == blocks]
+        times = (f"{row['forward_us_per_event']:.1f} + {row['backward_us_per_event']:.1f}" for row in own)
+        table.add_row(f"blocks of a team: {blocks}", *times)
     out.print(table)
 
 

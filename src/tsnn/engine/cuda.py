@@ -136,7 +136,7 @@ class Shape(NamedTuple):
     def work_bytes(self) -> int:
         """Shared memory of the larger of both kernels, weights apart (the source checks it)."""
         wide, warps = max(self.k, 4) * self.d, self.threads // 32
-        vectors = 28 + warps * (4 if self.rounds > 1 else 2) + 4 * self.rounds + 2 * self.cluster
+        vectors = 36 + self.k + warps * (4 if self.rounds > 1 else 2) + 4 * self.rounds + 2 * self.cluster
         return self.dtype.itemsize * (vectors * self.d + 6 * self.w + 2 * wide + 2 * self.threads + 64)
 
     @property

@@ -505,6 +505,23 @@ __device__ void keep_weights(const Weights& w, real* resident) {
     }
 }
 
+// Biases and gain, wanted at every event: the copies of a block, since to wait for another empties its cache.
+struct Vectors {
+    real frame_bias[KD], msg_bias[D], gru_bias[6 * D], gain[D];
+};
+
+__device__ void keep_vector(real*& vector, real* copy, int count) {
+    for (int i = threadIdx.x; i < count; i += THREADS) copy[i] = vector[i];
+    vector = copy;
+}
+
+__device__ void keep_vectors(Weights& w, Vectors& copies) {
+    keep_vector(w.frame_bias, copies.frame_bias, KD);
+    keep_vector(w.msg_bias, copies.msg_bias, D);
+    keep_vector(w.gru_bias, copies.gru_bias, 6 * D);
+    keep_vector(w.gain, copies.gain, D);
+}
+
 __device__ real sigmoid(real x) { return real(1) / (real(1) + exp(-x)); }
 __device__ real relu(real x) { return x < real(0) ? real(0) : x; }  // keeps a NaN
 
@@ -659,6 +676,7 @@ struct Shared {
     real share_frame[2 * W], share_msg[2 * W];
     alignas(16) real part[2 * THREADS], collected[ROUNDS > 1 ? 2 : 1][WARPS * 2 * D];
     alignas(16) real gathered[CLUSTER > 1 ? CLUSTER * 2 * D : 4];
+    Vectors vectors;
     Star star;
     int turn;
     alignas(16) real resident[1];
@@ -948,8 +966,9 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
 extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
     forward(const Plan plan, const Sizes z, const Weights weights, const Tape tapes) {
     Shared& sh = *reinterpret_cast<Shared*>(shared_memory());
-    const Stream st = own_stream(plan, z, weights, tapes);
+    Stream st = own_stream(plan, z, weights, tapes);
     keep_weights<FORWARD>(st.w, sh.resident);
+    keep_vectors(st.w, sh.vectors);
     meet();
     Clock clock = {z.cycles};
     clock.lap(-1);
@@ -1063,6 +1082,7 @@ struct SharedBack {
     alignas(16) real gathered[CLUSTER > 1 ? CLUSTER * 2 * D : 4];
     real hid_frame[2 * W], hid_msg[2 * W], gates[8 * D], x_msg[4 * D];
     real r_ends[2 * D * ROUNDS + 1], y_ends[2 * D * ROUNDS + 1];
+    Vectors vectors;
     Star star;
     int turn;
     alignas(16) real resident[1];
@@ -1394,9 +1414,10 @@ __device__ void close_initial(const Stream& st, const Grads& g) {
 extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
     backward(const Plan plan, const Sizes z, const Weights weights, const Tape tapes, const Grads grads) {
     SharedBack& sh = *reinterpret_cast<SharedBack*>(shared_memory());
-    const Stream st = own_stream(plan, z, weights, tapes);
+    Stream st = own_stream(plan, z, weights, tapes);
     const Grads g = own(z, grads, z.grads);
     keep_weights<BACKWARD>(st.w, sh.resident);
+    keep_vectors(st.w, sh.vectors);
     if (CLUSTER > 1) meet();  // all are there
     Clock clock = {z.cycles};
     clock.lap(-1);
