@@ -100,9 +100,23 @@ def test_a_table_and_a_search_by_population(tiny_uci, tmp_path):
     found = search.tune(asked, tmp_path / "study.db", trials=3, population=2)
     assert found["trials"] == {"complete": 3}
     assert found["best"]["validation"] >= found["defaults"]
-    assert {"train.lr", "train.loss.geo", "model.kappa"} <= set(found["best"]["settings"])
-    assert "train.chunk" not in set(found["best"]["settings"]) - set(TINY)
+    assert {"train.lr", "train.loss.geo", "model.kappa", "train.negatives"} <= set(found["best"]["settings"])
     assert search.tune(asked, tmp_path / "study.db", trials=3, population=2) == found, "nothing was left to run"
+
+
+def test_a_search_tries_shapes_side_by_side(tiny_uci, tmp_path, monkeypatch):
+    """Pairs of trials share what a population must share, and differ in the rest; the first pair has the defaults'."""
+    optuna = pytest.importorskip("optuna", reason="needs optuna; install it with pip install 'tsnn[tune]'")
+    monkeypatch.setattr(search, "OF_ONE_SHAPE", 2)
+    asked = search.Search("dgb:uci", "strict", TINY)
+    search.tune(asked, tmp_path / "study.db", trials=4, population=4)
+    trials = optuna.load_study(study_name=asked.name, storage=f"sqlite:///{tmp_path / 'study.db'}").trials
+    shapes = [{name: value for name, value in t.params.items() if not search._is_free(name)} for t in trials]
+    default = {name: value for name, value in search.default_point().items() if not search._is_free(name)}
+    assert shapes[0] == shapes[1] == default
+    assert shapes[2] == shapes[3] != default
+    assert len({t.params["train.lr"] for t in trials}) == 4
+    assert all(t.value is not None for t in trials)
 
 
 def test_only_runs_of_one_shape_share_a_population():

@@ -39,13 +39,13 @@ def trials(storage: Path, search: Search = SEARCH) -> list:
 
 def test_the_first_trial_is_the_default_and_the_best_is_never_below_it(tuned):
     first = trials(tuned[0])[0]
-    assert first.params == default_point(SEARCH)
+    assert first.params == default_point()
     assert tuned[1]["defaults"] == first.value
     assert tuned[1]["best"]["validation"] == max(trial.value for trial in trials(tuned[0]))
 
 
 def test_the_default_lies_in_the_space():
-    point = default_point(SEARCH)
+    point = default_point()
     assert all(low <= point[name] <= high for name, (low, high) in LOG_RANGES.items())
     assert all(point[name] in values for name, values in CHOICES.items())
     Config.build(overrides=point)
@@ -98,10 +98,10 @@ class Pruning:
         self.reported = []
 
     def suggest_float(self, name, low, high, log):
-        return default_point(SEARCH)[name]
+        return default_point()[name]
 
     def suggest_categorical(self, name, values):
-        return default_point(SEARCH)[name]
+        return default_point()[name]
 
     def report(self, value, step):
         self.reported.append((step, value))

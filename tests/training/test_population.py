@@ -70,6 +70,15 @@ def test_ablations_are_what_the_trainer_makes(change):
     check_against_the_trainer([Config.build(overrides=SETTINGS | {"train.epochs": 1} | CORE | change)])
 
 
+@pytest.mark.usefixtures("on_the_host")
+@pytest.mark.parametrize(
+    "change",
+    [{"features.encoded_gaps": True}, {"model.scalars": "raw", "model.gaps": "raw"}, {"features.walks": False}],
+)
+def test_inputs_of_the_score_are_what_the_trainer_makes(change):
+    check_against_the_trainer([Config.build(overrides=SETTINGS | {"train.epochs": 1} | change)])
+
+
 def check_against_the_trainer(configs: list[Config]) -> None:
     """In float64 to rounding."""
     data, seen = split(), Visibility.parse(configs[0].train.visibility)

@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,12 @@ from tsnn.study.populations import ON_GPU, check_suite, gpu
 from tsnn.study.workers import import_ray, run_tasks
 from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
-from tsnn.training.turns import finish
+from tsnn.training.turns import Turns, side_by_side
 from tsnn.types import Visibility
 
 STARTUP_TRIALS = 8  # before the median says anything
 WARMUP_EPOCHS = 2
+OF_ONE_SHAPE = 8  # trials of a population's generation: rates are tried together, sizes one after the other
 LOG_RANGES = {
     "train.lr": (5e-4, 1e-2),
     "train.weight_decay": (1e-6, 1e-2),
@@ -81,28 +82,12 @@ class Search:
     data: str
     visibility: str = "strict"
     fixed: dict[str, Any] = field(default_factory=dict)
-    of_one_shape: bool = False  # only what members of a population may differ in
-
-    @property
-    def ranges(self) -> dict[str, tuple[float, float]]:
-        """Bounds of what is searched on a logarithmic scale."""
-        return {name: bounds for name, bounds in LOG_RANGES.items() if not self.of_one_shape or _is_free(name)}
-
-    @property
-    def choices(self) -> dict[str, list[Any]]:
-        """What is searched among a few values."""
-        return {name: values for name, values in CHOICES.items() if not self.of_one_shape or _is_free(name)}
 
     @property
     def name(self) -> str:
         """Name of the study: other fixed settings or another space are another study."""
-        text = json.dumps([sorted(self.fixed.items()), self.ranges, self.choices], sort_keys=True)
+        text = json.dumps([sorted(self.fixed.items()), LOG_RANGES, CHOICES], sort_keys=True)
         return f"{self.data} {self.visibility} {hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def _is_free(dotted: str) -> bool:
-    section, name, *_ = dotted.split(".")
-    return name in FREE[section]
 
 
 @dataclass(frozen=True)
@@ -142,7 +127,6 @@ def tune(
     if trials < 1:
         raise ConfigError(f"--trials {trials} leaves nothing to run; give 1 or more.")
     if population is not None:
-        search = replace(search, of_one_shape=True)
         check_suite(search.data)
         gpu()
     Config.build(overrides=search.fixed)
@@ -150,7 +134,7 @@ def tune(
     storage.parent.mkdir(parents=True, exist_ok=True)
     study = _study(search, str(storage))
     if not study.trials:
-        study.enqueue_trial(default_point(search))
+        study.enqueue_trial(default_point())
     deadline = None if timeout is None else time.time() + timeout
     if population is not None:
         _tune_population(search, study, population, trials, deadline, progress)
@@ -199,35 +183,63 @@ def _tune_population(
     search: Search, study: Any, size: int, trials: int, deadline: float | None, progress: Progress | None
 ) -> None:
     """Generations of trials, each trained at once; every one is told before the next is asked for."""
-    split, state = _tuning_split(search.data), _optuna().trial.TrialState
+    split, state, device = _tuning_split(search.data), _optuna().trial.TrialState, gpu()
     say = progress or (lambda done, total: None)
     while (done := len(_finished(study))) < trials and (deadline is None or time.time() < deadline):
         say(done, trials)
-        asked = [study.ask() for _ in range(min(size, trials - done))]
-        configs = [Config.build(overrides=_overrides(trial, search) | ON_GPU) for trial in asked]
-        trainer = PopulationTrainer(configs, split, gpu())
-        finish(trainer.run())
-        for trial, member in zip(asked, trainer.members, strict=True):
-            if member.history:
-                study.tell(trial, member.best_metric)
-            else:  # a loss that is no number
-                study.tell(trial, state=state.PRUNED)
+        shapes = [_ask(study, number) for number in _shares(min(size, trials - done))]
+        for trained in side_by_side([_train(search, asked, split, device) for asked in shapes], device):
+            for trial, best in trained:
+                if best is None:  # a loss that is no number
+                    study.tell(trial, state=state.PRUNED)
+                else:
+                    study.tell(trial, best)
     say(len(_finished(study)), trials)
 
 
+def _shares(trials: int) -> list[int]:
+    """How many trials of a generation share each of its shapes."""
+    return [min(OF_ONE_SHAPE, trials - start) for start in range(0, trials, OF_ONE_SHAPE)]
+
+
+def _ask(study: Any, number: int) -> list[Any]:
+    """Trials of one shape: what members of a population may not differ in, all take over from the first."""
+    first = study.ask()
+    shape = {name: value for name, value in suggest(first).items() if not _is_free(name)}
+    for _ in range(number - 1):
+        study.enqueue_trial(shape)
+    return [first, *(study.ask() for _ in range(number - 1))]
+
+
+def _is_free(dotted: str) -> bool:
+    section, name, *_ = dotted.split(".")
+    return name in FREE[section]
+
+
+def _train(
+    search: Search, asked: list[Any], split: Split, device: torch.device
+) -> Turns[list[tuple[Any, float | None]]]:
+    """Each trial with its best validation figure, if it has one."""
+    configs = [Config.build(overrides=_overrides(trial, search) | ON_GPU) for trial in asked]
+    trainer = PopulationTrainer(configs, split, device)
+    yield from trainer.run()
+    figures = [member.best_metric if member.history else None for member in trainer.members]
+    return list(zip(asked, figures, strict=True))
+
+
 def _overrides(trial: Any, search: Search) -> dict[str, Any]:
-    return {**suggest(trial, search), **search.fixed, "train.visibility": search.visibility}
+    return {**suggest(trial), **search.fixed, "train.visibility": search.visibility}
 
 
-def suggest(trial: Any, search: Search) -> dict[str, Any]:
+def suggest(trial: Any) -> dict[str, Any]:
     """A point of the search space."""
-    ranges = {name: trial.suggest_float(name, *bounds, log=True) for name, bounds in search.ranges.items()}
-    return ranges | {name: trial.suggest_categorical(name, values) for name, values in search.choices.items()}
+    ranges = {name: trial.suggest_float(name, *bounds, log=True) for name, bounds in LOG_RANGES.items()}
+    return ranges | {name: trial.suggest_categorical(name, values) for name, values in CHOICES.items()}
 
 
-def default_point(search: Search) -> dict[str, Any]:
+def default_point() -> dict[str, Any]:
     """The default configuration as a point of the space: the first trial, so that tuning never ends below it."""
-    return {name: _value(Config(), name) for name in [*search.ranges, *search.choices]}
+    return {name: _value(Config(), name) for name in [*LOG_RANGES, *CHOICES]}
 
 
 def _value(config: Config, dotted: str) -> Any:

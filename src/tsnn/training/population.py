@@ -31,6 +31,7 @@ from tsnn.evaluation.scorer import Block, plan_blocks
 from tsnn.memory.versions import Versions
 from tsnn.model.features import feature_tensor
 from tsnn.model.losses import LOSSES
+from tsnn.model.time_encoding import encode_gap
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ScorePlan
@@ -193,16 +194,20 @@ class PopulationTrainer:
         return Reads(src_h.squeeze(2), src_F.squeeze(2), cand_h, cand_F, data, bank)
 
     def _raw(self, facts: Tensor) -> Tensor:
-        """Of each row of facts: its features, not yet standardized, and last the EdgeBank's count."""
+        """Of each row of facts: its features, not yet standardized, encoded gaps, and last the EdgeBank's count."""
         config = self.config
-        matrix = feature_tensor(facts, config.features, gaps=config.model.gaps, mean_gap=self._gap)
-        return torch.cat([matrix, facts[:, COLUMN["bank_count"], None]], dim=1)
+        columns = [feature_tensor(facts, config.features, gaps=config.model.gaps, mean_gap=self._gap)]
+        if config.features.encoded_gaps:
+            dim, scale = config.model.time_dim, self._shared.time_scale
+            columns += [encode_gap(facts[:, COLUMN[gap]], dim, scale) for gap in ("src_gap", "dst_gap")]
+        return torch.cat([*columns, facts[:, COLUMN["bank_count"], None]], dim=1)
 
     def _data(self, group: int, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of `_raw` (G, candidates, features + 1) as standardized features and the EdgeBank's count."""
+        """Rows of `_raw` (G, candidates, columns) with standardized features, and the EdgeBank's count."""
         at, buffers = self.stack.groups[group], self.stack.buffers
-        data = raw[..., :-1].sub(buffers["feature_shift"][at, None]).div_(buffers["feature_scale"][at, None])
-        return data, raw[..., -1]
+        shift, scale = (buffers[f"feature_{name}"][at, None] for name in ("shift", "scale"))
+        features, gaps = raw[..., : shift.shape[2]].sub(shift).div_(scale), raw[..., shift.shape[2] : -1]
+        return torch.cat([features, gaps], dim=2) if gaps.shape[2] else features, raw[..., -1]
 
     # Warming up
 
@@ -213,7 +218,7 @@ class PopulationTrainer:
             rng = np.random.default_rng([model.config.train.seed, len(self._cuts)])
             plan = training_plan(model, self.split, self._cuts, self._pool, rng)
             raw = self._raw(torch.from_numpy(plan.facts.astype(self.config.train.dtype)))
-            model.standardize(raw[:, :-1])
+            model.standardize(raw[:, : len(model.feature_shift)])
             model.head.geometry_weight.fill_(0.0)
             return raw, rng
 
