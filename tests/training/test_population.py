@@ -11,10 +11,15 @@ from tests.engine.streams import TINY
 from tsnn.config import Config
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.split import Split, split_by_time
+from tsnn.data.tgb_negatives import TgbNegatives, generate_negatives
 from tsnn.engine import cuda
 from tsnn.errors import ConfigError
-from tsnn.evaluation.dgb import DgbQuestions, evaluate_dgb
+from tsnn.evaluation.dgb import DgbQuestions
+from tsnn.evaluation.evaluate import validation_metric
 from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.questions import ask
+from tsnn.evaluation.stream import StreamQuestions
+from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.study.tables import CORE, REMOVALS
 from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
@@ -35,9 +40,8 @@ def split() -> Split:
     rng = np.random.default_rng(0)
     t = np.cumsum(rng.integers(0, 2, ROWS))
     src, dst = rng.integers(0, 8, ROWS), rng.integers(4, 12, ROWS)
-    return split_by_time(
-        EventStream(src, dst, t, NodeIds(range(12)), msg=rng.normal(size=(ROWS, 2)).astype(np.float32))
-    )
+    msg = rng.normal(size=(ROWS, 2)).astype(np.float32)
+    return split_by_time(EventStream(src, dst, t, NodeIds(range(12)), msg=msg, name="dgb:tiny"))
 
 
 def config(**settings: object) -> Config:
@@ -49,6 +53,13 @@ MEMBERS = [
     config(train__seed=4, train__lr=0.01, train__loss__geo=0.5, model__kappa=7.0),
     config(train__seed=5, train__clip=0.1, train__weight_decay=0.1, model__step_size=0.05),
 ]
+
+
+def tgb_questions(data: Split, visibility: Visibility) -> TgbQuestions:
+    negatives = TgbNegatives(data)
+    negatives._generated = generate_negatives(data, 7)
+    negatives.name = "tgbl-wiki"
+    return TgbQuestions(data, visibility, negatives)
 
 
 def weights(trained) -> dict[str, torch.Tensor]:
@@ -81,11 +92,12 @@ def test_inputs_of_the_score_are_what_the_trainer_makes(change):
 
 def check_against_the_trainer(configs: list[Config]) -> None:
     """In float64 to rounding."""
-    data, seen = split(), Visibility.parse(configs[0].train.visibility)
+    data = split()
     trainer = PopulationTrainer(configs, data, HOST)
+    validate = validation_metric(data, Visibility.parse(configs[0].train.visibility))
 
     def measure(model):
-        return evaluate_dgb(ModelScorer(model, data.stream), data, seen, sets=("val",)).metrics["val"]["ap"]
+        return validate(ModelScorer(model, data.stream))
 
     for own, member, made in zip(configs, trainer.members, finish(trainer.run()), strict=True):
         alone = Trainer(own, data, measure).run()
@@ -100,14 +112,14 @@ def test_a_member_is_bit_for_bit_what_it_is_alone():
     data = split()
     together = PopulationTrainer(MEMBERS, data, HOST)
     questions = DgbQuestions(data, Visibility.parse("strict"))
-    trained, scored = finish(together.run()), finish(together.evaluate(questions))
-    for made, scores, own in zip(trained, scored, MEMBERS, strict=True):
+    trained, answered = finish(together.run()), finish(together.evaluate(questions))
+    for made, answers, own in zip(trained, answered, MEMBERS, strict=True):
         single = PopulationTrainer([own], data, HOST)
         (alone,) = finish(single.run())
         assert single.members[0].history == together.members[MEMBERS.index(own)].history
         for name, value in weights(alone).items():
             assert torch.equal(weights(made)[name], value), name
-        assert np.array_equal(finish(single.evaluate(questions))[0], scores)
+        assert np.array_equal(finish(single.evaluate(questions))[0], answers)
 
 
 @pytest.mark.usefixtures("on_the_host")
@@ -146,13 +158,18 @@ def test_populations_side_by_side_are_what_they_are_alone():
 
 
 @pytest.mark.usefixtures("on_the_host")
-def test_scores_are_those_of_the_models():
-    data, seen = split(), Visibility.parse("strict")
+@pytest.mark.parametrize("protocol", [DgbQuestions, tgb_questions, StreamQuestions])
+def test_figures_are_those_of_the_models(protocol):
+    """By every protocol, and the figure that chooses epochs is the one that is shown."""
+    data = split()
     trainer = PopulationTrainer(MEMBERS[:2], data, HOST)
-    made, questions = finish(trainer.run()), DgbQuestions(data, Visibility.parse("strict"))
-    for own, scores in zip(made, finish(trainer.evaluate(questions)), strict=True):
-        expected = evaluate_dgb(ModelScorer(own.model, data.stream), data, seen).metrics
-        assert questions.result("tsnn", scores).metrics["test"]["ap"] == pytest.approx(expected["test"]["ap"], abs=1e-6)
+    made, questions = finish(trainer.run()), protocol(data, Visibility.parse("strict"))
+    metric = "mrr" if protocol is tgb_questions else "ap"
+    for own, answers in zip(made, finish(trainer.evaluate(questions)), strict=True):
+        expected = questions.result("tsnn", ask(ModelScorer(own.model, data.stream), data.stream, questions)).metrics
+        for name, figures in questions.result("tsnn", answers).metrics.items():
+            assert figures == pytest.approx(expected[name], abs=1e-6), name
+        assert questions.validation(answers) == pytest.approx(expected["val"][metric])
 
 
 @pytest.mark.usefixtures("on_the_host")

@@ -12,7 +12,8 @@ from tsnn.errors import InputError
 from tsnn.evaluation.asking import merge, pairs
 from tsnn.evaluation.card import Result, make_card
 from tsnn.evaluation.metrics import BATCH, link_metrics, quick_average_precision
-from tsnn.evaluation.scorer import Progress, Scorer, score_queries
+from tsnn.evaluation.questions import ask
+from tsnn.evaluation.scorer import Progress, Scorer
 from tsnn.types import F64, I64, Visibility
 
 SETS = tuple(SEEDS)  # val, new_val, test, new_test
@@ -41,7 +42,9 @@ def dgb_set(split: Split, cuts: I64, negatives: DgbNegatives) -> DgbSet:
 
 
 class DgbQuestions:
-    """What the protocol asks of a split, all sets in one replay, and what scores of it are worth."""
+    """The protocol's `tsnn.evaluation.questions.Questions`: single candidates, so an answer is a score."""
+
+    columns = 1
 
     def __init__(
         self, split: Split, visibility: Visibility, *, strategy: str = "random", sets: Sequence[str] = SETS
@@ -56,13 +59,17 @@ class DgbQuestions:
         self._merged = merge([queries for pair in asked.values() for queries in (pair.pos, pair.neg)])
 
     @property
-    def queries(self) -> Queries:
-        """Of all sets, sorted by cut."""
+    def asked(self) -> Queries:
+        """Positives and negatives of all sets."""
         return self._merged.queries
 
-    def result(self, scorer: str, scores: F64) -> Result:
-        """Metrics of every set, with their card."""
-        parts = self._merged.unmerge(scores)
+    def answers(self, scores: F64, ptr: I64) -> F64:
+        """The scores themselves."""
+        return scores[:, None]
+
+    def result(self, scorer: str, answers: F64) -> Result:
+        """AP and AUC of every set."""
+        parts = self._merged.unmerge(answers[:, 0])
         metrics = {name: link_metrics(parts[2 * i], parts[2 * i + 1]) for i, name in enumerate(self._names)}
         card = make_card(
             "dgb",
@@ -79,9 +86,9 @@ class DgbQuestions:
         )
         return Result(scorer, self._split.stream.name, metrics, card)
 
-    def average_precision(self, name: str, scores: F64) -> float:
-        """The AP of one set, in per cent, without the rest."""
-        parts, i = self._merged.unmerge(scores), self._names.index(name)
+    def validation(self, answers: F64) -> float:
+        """AP in per cent."""
+        parts, i = self._merged.unmerge(answers[:, 0]), self._names.index("val")
         return 100 * quick_average_precision(parts[2 * i], parts[2 * i + 1])
 
 
@@ -96,4 +103,4 @@ def evaluate_dgb(
 ) -> Result:
     """Metrics of a fitted scorer on `val`, `test` and their inductive subsets, all from one replay of the stream."""
     questions = DgbQuestions(split, visibility, strategy=strategy, sets=sets)
-    return questions.result(scorer.name, score_queries(scorer, split.stream, questions.queries, progress=progress))
+    return questions.result(scorer.name, ask(scorer, split.stream, questions, progress))

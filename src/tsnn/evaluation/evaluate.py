@@ -10,11 +10,12 @@ from tsnn.data.split import Split
 from tsnn.errors import ConfigError
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.dgb import SETS as DGB_SETS
-from tsnn.evaluation.dgb import evaluate_dgb
+from tsnn.evaluation.dgb import DgbQuestions, evaluate_dgb
+from tsnn.evaluation.questions import Questions, ask
 from tsnn.evaluation.roster import baseline
 from tsnn.evaluation.scorer import Progress, Scorer
-from tsnn.evaluation.stream import evaluate_stream
-from tsnn.evaluation.tgb import evaluate_tgb
+from tsnn.evaluation.stream import StreamQuestions, evaluate_stream
+from tsnn.evaluation.tgb import TgbQuestions, evaluate_tgb
 from tsnn.types import Visibility
 
 PROTOCOLS = ("dgb", "tgb", "stream")
@@ -56,19 +57,33 @@ def evaluate(
     raise ConfigError(f"protocol {protocol!r} is none of {', '.join(PROTOCOLS)}.")
 
 
+def own_questions(split: Split, visibility: Visibility) -> Questions:
+    """What `evaluate` asks of a model by the protocol of the stream's own suite."""
+    protocol = protocol_of(split.stream)
+    if protocol == "dgb":
+        return DgbQuestions(split, visibility)
+    if protocol == "tgb":
+        return TgbQuestions(split, visibility, tgb_negatives(split))
+    return StreamQuestions(split, visibility)
+
+
+def validation_questions(split: Split, visibility: Visibility) -> Questions:
+    """The same on validation rows alone, and no more than the figure that chooses epochs and settings needs."""
+    protocol = protocol_of(split.stream)
+    if protocol == "dgb":
+        return DgbQuestions(split, visibility, sets=("val",))
+    if protocol == "tgb":
+        return TgbQuestions(split, visibility, tgb_negatives(split), sets=("val",))
+    return StreamQuestions(split, visibility, negatives=_VALIDATION_NEGATIVES, sets=("val",))
+
+
 def validation_metric(split: Split, visibility: Visibility) -> Callable[[Scorer], float]:
     """The figure that chooses epochs and settings; it reads validation rows and never a test row."""
-    protocol = protocol_of(split.stream)
-    stored = tgb_negatives(split) if protocol == "tgb" else None
+    questions, name = validation_questions(split, visibility), SELECTION[protocol_of(split.stream)]
 
     def measure(scorer: Scorer) -> float:
-        if protocol == "dgb":
-            result = evaluate_dgb(scorer, split, visibility, sets=("val",))
-        elif stored is not None:
-            result = evaluate_tgb(scorer, split, visibility, stored, sets=("val",))
-        else:
-            result = evaluate_stream(scorer, split, visibility, negatives=_VALIDATION_NEGATIVES, sets=("val",))
-        return result.metrics["val"][SELECTION[protocol]]
+        answers = ask(scorer, split.stream, questions)
+        return questions.result(scorer.name, answers).metrics["val"][name]
 
     return measure
 

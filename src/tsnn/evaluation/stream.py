@@ -14,8 +14,9 @@ from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.evaluation.asking import Chain, Ranking
 from tsnn.evaluation.card import Result, make_card
-from tsnn.evaluation.metrics import BATCH, link_metrics, rank_metrics, ranks
-from tsnn.evaluation.scorer import Asked, Progress, Scorer, score_blocks
+from tsnn.evaluation.metrics import BATCH, link_metrics, quick_average_precision, rank_metrics, ranks
+from tsnn.evaluation.questions import ask
+from tsnn.evaluation.scorer import Progress, Scorer
 from tsnn.types import F64, I64, Bool, Visibility
 
 SETS = ("val", "test")
@@ -24,6 +25,66 @@ AGGREGATION = (
     f"AP and AUC against one negative: unweighted mean over batches of {BATCH} positives, pooled beside it; "
     "MRR and hits@10 against many: mean over positives, a rank is the mean of the optimistic and the pessimistic one"
 )
+INDUCTIVE_NOTE = "new_val and new_test: every row is fed to the state, only rows with a node unseen in training count"
+
+
+class StreamQuestions:
+    """One query per event: its destination, one negative for AP, others for MRR.
+
+    An answer is the positive's score, its one negative's, and its rank among the others.
+    """
+
+    columns = 3
+
+    def __init__(
+        self,
+        split: Split,
+        visibility: Visibility,
+        *,
+        negatives: int = NEGATIVES,
+        seed: int = 0,
+        sets: Sequence[str] = SETS,
+    ) -> None:
+        self._split, self._visibility, self._seed, stream = split, visibility, seed, split.stream
+        cuts = visibility.cuts(stream.t, split.segment_starts)
+        self._names = sorted(sets, key=SETS.index)
+        self._parts = []
+        for name in self._names:
+            rows = np.arange(*split.bounds(name), dtype=np.int64)
+            bounds, nodes = draw_negatives(stream, rows, negatives, np.random.default_rng([seed, SETS.index(name)]))
+            self._parts.append(Ranking(stream, rows, cuts[rows], bounds, nodes))
+        self.asked = Chain(self._parts)
+
+    def answers(self, scores: F64, ptr: I64) -> F64:
+        """Score of the positive, score of the one negative, rank."""
+        ranked = np.delete(scores, ptr[:-1] + 1)
+        return np.stack([scores[ptr[:-1]], scores[ptr[:-1] + 1], ranks(ranked, ptr - np.arange(len(ptr)))], axis=1)
+
+    def result(self, scorer: str, answers: F64) -> Result:
+        """AP, AUC, MRR and hits@10 of validation and test rows, and of those with a new node."""
+        split, stream = self._split, self._split.stream
+        rows = np.concatenate([part.rows for part in self._parts])
+        is_new = np.isin(rows, split.new_rows(split.train_end, stream.num_events))
+        metrics: dict[str, dict[str, float]] = {}
+        for name, first, last in zip(self._names, self.asked.starts[:-1], self.asked.starts[1:], strict=True):
+            metrics[name] = _metrics(answers[first:last])
+            if is_new[first:last].any():
+                metrics[f"new_{name}"] = _metrics(answers[first:last][is_new[first:last]])
+        ranked = {name: float(np.diff(p.bounds).mean()) - 1 for name, p in zip(self._names, self._parts, strict=True)}
+        card = make_card(
+            "stream",
+            split,
+            self._visibility,
+            negatives={"strategy": "random", "seed": self._seed, "per_positive": 1, "ranked_against": ranked},
+            aggregation=AGGREGATION,
+            notes=[INDUCTIVE_NOTE],
+        )
+        return Result(scorer, stream.name, metrics, card)
+
+    def validation(self, answers: F64) -> float:
+        """AP in per cent."""
+        first, last = (self.asked.starts[self._names.index("val") + i] for i in (0, 1))
+        return 100 * quick_average_precision(answers[first:last, 0], answers[first:last, 1])
 
 
 def evaluate_stream(
@@ -36,33 +97,9 @@ def evaluate_stream(
     sets: Sequence[str] = SETS,
     progress: Progress | None = None,
 ) -> Result:
-    """Metrics of a fitted scorer on validation and test rows, and on those with a new node."""
-    stream = split.stream
-    cuts = visibility.cuts(stream.t, split.segment_starts)
-    ordered = sorted(sets, key=SETS.index)
-    parts = []
-    for name in ordered:
-        rows = np.arange(*split.bounds(name), dtype=np.int64)
-        bounds, nodes = draw_negatives(stream, rows, negatives, np.random.default_rng([seed, SETS.index(name)]))
-        parts.append(Ranking(stream, rows, cuts[rows], bounds, nodes))
-    asked = Chain(parts)
-    table = _score_table(scorer, stream, asked, progress)
-    is_new = np.isin(np.concatenate([part.rows for part in parts]), split.new_rows(split.train_end, stream.num_events))
-    metrics: dict[str, dict[str, float]] = {}
-    for name, first, last in zip(ordered, asked.starts[:-1], asked.starts[1:], strict=True):
-        metrics[name] = _metrics(table[first:last])
-        if is_new[first:last].any():
-            metrics[f"new_{name}"] = _metrics(table[first:last][is_new[first:last]])
-    drawn = {name: float(np.diff(part.bounds).mean()) - 1 for name, part in zip(ordered, parts, strict=True)}
-    card = make_card(
-        "stream",
-        split,
-        visibility,
-        negatives={"strategy": "random", "seed": seed, "per_positive": 1, "ranked_against": drawn},
-        aggregation=AGGREGATION,
-        notes=["new_val and new_test: every row is fed to the state, only rows with a node unseen in training count"],
-    )
-    return Result(scorer.name, stream.name, metrics, card)
+    """Metrics of a fitted scorer."""
+    questions = StreamQuestions(split, visibility, negatives=negatives, seed=seed, sets=sets)
+    return questions.result(scorer.name, ask(scorer, split.stream, questions, progress))
 
 
 def draw_negatives(stream: EventStream, rows: I64, num: int, rng: np.random.Generator) -> tuple[I64, I64]:
@@ -110,17 +147,6 @@ def distinct(rows: int, size: int, num: int, rng: np.random.Generator) -> I64:
         if not repeated.any():
             return drawn
         drawn[repeated] = rng.integers(0, size, int(repeated.sum()))
-
-
-def _score_table(scorer: Scorer, stream: EventStream, asked: Asked, progress: Progress | None) -> F64:
-    """Per query: the positive's score, its one negative's, and its rank among the others."""
-    table = np.empty((len(asked), 3))
-    for step, scores in score_blocks(scorer, stream, asked, progress=progress):
-        ptr = asked.ptr[step.first : step.last + 1] - asked.ptr[step.first]
-        ranked = np.delete(scores, ptr[:-1] + 1)
-        columns = scores[ptr[:-1]], scores[ptr[:-1] + 1], ranks(ranked, ptr - np.arange(len(ptr)))
-        table[step.first : step.last] = np.stack(columns, axis=1)
-    return table
 
 
 def _metrics(table: F64) -> dict[str, float]:

@@ -16,7 +16,7 @@ from tsnn.config import Config
 from tsnn.engine.cuda import has_cupy
 from tsnn.engine.population import FREE
 from tsnn.errors import ConfigError, RunError, TsnnError
-from tsnn.evaluation.dgb import DgbQuestions
+from tsnn.evaluation.evaluate import own_questions
 from tsnn.study.jobs import FORMAT, Job, Outcome, identity_of, study_split
 from tsnn.training.population import PopulationTrainer
 from tsnn.training.turns import Turns, side_by_side
@@ -30,12 +30,6 @@ def gpu() -> torch.device:
     if not has_cupy():
         raise ConfigError("--population needs a GPU and CuPy; install tsnn[cuda] on a machine that has one.")
     return torch.device("cuda")
-
-
-def check_suite(data: str) -> None:
-    """Raise unless validation and figures of the data are those of DGB, the only ones a population knows."""
-    if not data.startswith("dgb:"):
-        raise ConfigError(f"--population knows the figures of DGB only; leave it out for {data}.")
 
 
 def populations(jobs: Sequence[Job], size: int) -> list[list[Job]]:
@@ -83,15 +77,14 @@ def run_population(jobs: list[Job], device: torch.device) -> Turns[list[Outcome]
     split = study_split(first.data, first.shuffled)
     if identity_of(split) != first.identity:
         raise RunError(f"{first.data} has other rows here than where the study was planned; copy the same files.")
-    check_suite(first.data)
     began = time.monotonic()
     trainer = PopulationTrainer([Config.parse(job.config) for job in jobs], split, device)
     trained = yield from trainer.run()
-    questions = DgbQuestions(split, Visibility.parse(first.visibility))
-    scores = yield from trainer.evaluate(questions)
+    questions = own_questions(split, Visibility.parse(first.visibility))
+    answers = yield from trainer.evaluate(questions)
     whole = {"seconds": round(time.monotonic() - began, 1), "population": len(jobs)}
     outcomes = []
-    for job, member, made, own in zip(jobs, trainer.members, trained, scores, strict=True):
+    for job, member, made, own in zip(jobs, trainer.members, trained, answers, strict=True):
         if not member.history:
             outcomes.append(Outcome(job, None, "the loss became no number; lower train.lr."))
             continue

@@ -31,7 +31,7 @@ from tsnn.evaluation.evaluate import validation_metric
 from tsnn.evaluation.model import ModelScorer
 from tsnn.model.tsnn import TSNN
 from tsnn.study.jobs import write_text
-from tsnn.study.populations import ON_GPU, check_suite, gpu
+from tsnn.study.populations import ON_GPU, gpu
 from tsnn.study.workers import import_ray, run_tasks
 from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
@@ -127,7 +127,6 @@ def tune(
     if trials < 1:
         raise ConfigError(f"--trials {trials} leaves nothing to run; give 1 or more.")
     if population is not None:
-        check_suite(search.data)
         gpu()
     Config.build(overrides=search.fixed)
     _tuning_split(search.data)

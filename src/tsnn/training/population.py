@@ -20,14 +20,14 @@ from torch import Tensor
 
 from tsnn.config import Config
 from tsnn.data.negatives import NegativePool
-from tsnn.data.queries import Queries
 from tsnn.data.split import Split
 from tsnn.engine.cuda import GROUP, plan_words
 from tsnn.engine.population import Population, Reads, Scores, Stack, check_alike
 from tsnn.engine.recorded import Recorded
 from tsnn.errors import ConfigError
-from tsnn.evaluation.dgb import DgbQuestions
-from tsnn.evaluation.scorer import Block, plan_blocks
+from tsnn.evaluation.evaluate import validation_questions
+from tsnn.evaluation.questions import Questions
+from tsnn.evaluation.scorer import Block, Step, plan_blocks
 from tsnn.memory.versions import Versions
 from tsnn.model.features import feature_tensor
 from tsnn.model.losses import LOSSES
@@ -68,7 +68,7 @@ class Member:
 
 
 class PopulationTrainer:
-    """Trains one model per configuration on one split, validated by AP under the DGB protocol."""
+    """Trains one model per configuration on one split, validated by the protocol of the stream's own suite."""
 
     def __init__(self, configs: list[Config], split: Split, device: torch.device) -> None:
         check_alike(configs)
@@ -83,7 +83,7 @@ class PopulationTrainer:
         visibility = Visibility.parse(self.config.train.visibility)
         self._cuts = visibility.cuts(self.stream.t, split.segment_starts)[: split.train_end]
         self._pool = NegativePool.build(self.stream, split.train_end)
-        self._validation = DgbQuestions(split, visibility, sets=("val",))
+        self._validation = validation_questions(split, visibility)
 
     def run(self) -> Turns[list[Trained]]:
         """Train to the end; models of failed members have the weights of their best epoch before."""
@@ -113,10 +113,10 @@ class PopulationTrainer:
         chunks = chunk_bounds(self._cuts, train.chunk)
         self._total_steps = train.epochs * sum(-(-(last - first) // train.chunk) for _, _, first, last in chunks)
 
-    def evaluate(self, questions: DgbQuestions) -> Turns[F64]:
-        """Scores of every candidate by every member, (members, candidates), from the members' best weights."""
+    def evaluate(self, questions: Questions) -> Turns[F64]:
+        """The answers of every member with its best weights, (members, queries, columns)."""
         self.stack = self.population.stack = Stack(self.models, self.device)
-        return (yield from self._scores(questions.queries))
+        return (yield from self._answers(questions))
 
     def _trained(self, i: int) -> Trained:
         member = self.members[i]
@@ -282,36 +282,55 @@ class PopulationTrainer:
 
     def _keep_the_best(self) -> Turns[None]:
         """The validation figure of the present weights, which become a member's best if they are."""
-        scores = yield from self._scores(self._validation.queries)
+        answers = yield from self._answers(self._validation)
         weight = self.stack.buffers["head.geometry_weight"].tolist()
         for i, member in enumerate(self.members):
-            if member.is_over or not np.isfinite(scores[i]).all():
+            if member.is_over or not np.isfinite(answers[i]).all():
                 continue
-            metric = self._validation.average_precision("val", scores[i])
+            metric = self._validation.validation(answers[i])
             member.history = (*member.history, metric)
             if metric > member.best_metric:
                 member.best_metric = metric
                 member.best_epoch = member.epochs if weight[i] else -1
                 self.stack.write(i, self.models[i])
 
-    def _scores(self, queries: Queries) -> Turns[F64]:
-        """Replay the stream for every member; a candidate stands alone here, whatever query it belongs to."""
+    def _answers(self, questions: Questions) -> Turns[F64]:
+        """Replay the stream for every member; a block's scores are read while the device works on the next.
+
+        Where a member's weights are no numbers, neither are its answers.
+        """
+        asked, answers = questions.asked, np.empty((len(self.members), len(questions.asked), questions.columns))
+
+        def keep(step: Step, scores: Tensor) -> None:
+            ptr = asked.ptr[step.first : step.last + 1] - asked.ptr[step.first]
+            for own, found in zip(answers, scores[: len(self.members)].cpu().numpy(), strict=True):
+                sound = np.isfinite(found).all()
+                own[step.first : step.last] = questions.answers(found, ptr) if sound else np.nan
+
         self.population.reset_state()
-        out = torch.empty(len(self.stack), len(queries.cand), dtype=torch.float64, device=self.device)
-        for step, block in ahead(plan_blocks(self.stream, self.spec, queries)):
-            self._replay(block, out[:, int(queries.ptr[step.first]) : int(queries.ptr[step.last])])
+        unread: tuple[Step, Tensor] | None = None
+        for step, block in ahead(plan_blocks(self.stream, self.spec, asked)):
+            scores = self._replay(block)
+            if unread is not None:
+                keep(*unread)
+            unread = (step, scores) if step.last > step.first else None
             yield
-        return out[: len(self.members)].cpu().numpy()
+        if unread is not None:
+            keep(*unread)
+        return answers
 
     @torch.no_grad()
-    def _replay(self, block: Block, out: Tensor) -> None:
-        """Run the block's rows and answer its queries."""
+    def _replay(self, block: Block) -> Tensor:
+        """Run the block's rows; the scores of its candidates, (stack, candidates)."""
         versions = self.population.update(block.update, self._shared.context(block.update, self.stream))
+        out = versions.h.new_empty(len(self.stack), len(block.score.cand), dtype=torch.float64)
         if out.shape[1]:
             self._score_block(block.score, versions, out)
         self.population.commit(block.update, versions)
+        return out
 
     def _score_block(self, plan: ScorePlan, versions: Versions, out: Tensor) -> None:
+        """Every candidate for itself, whatever query it belongs to."""
         each = np.repeat(np.arange(len(plan)), np.diff(plan.ptr))
         codes = (plan.src_h[each], plan.src_F[each], plan.cand_h[:, None], plan.cand_F[:, None])
         src_h, src_F, cand_h, cand_F = (self._send(rows).long().expand(GROUP, *rows.shape) for rows in codes)
