@@ -29,6 +29,7 @@ static void run(Kernel kernel, int teams, const Sizes& z) {
 
 #define ENTRY(kernel, ...) \\
     extern "C" void run_##kernel(int teams, Plan* plan, Sizes* z, Weights* w, Tape* tape, Grads* g) { \\
+        WATCH \\
         run([&] { kernel(*plan, *z, *w, *tape __VA_OPT__(, ) __VA_ARGS__); }, teams, *z); \\
     }
 ENTRY(open_rows)
@@ -36,6 +37,13 @@ ENTRY(forward)
 ENTRY(measure_events)
 ENTRY(backward, *g)
 ENTRY(close_rows, *g)
+"""
+WATCH = """
+#define WATCH \\
+    const size_t bytes = teams / z->teams * sizeof(real); \\
+    emulator::order = &race::checked; \\
+    race::arrays = {{tape->h, bytes * z->tape}}; \\
+    if (g) race::arrays.push_back({g->up_energy, bytes * z->grads});
 """
 
 
@@ -46,21 +54,30 @@ class EmulatedEngine(CudaEngine):
 
 
 @cache
-def build(shape: cuda.Shape) -> Any:
+def build(shape: cuda.Shape, racecheck: bool) -> Any:
     """A shared library of the kernels of this shape."""
     folder = Path(mkdtemp())
-    source, library = folder / "recurrence.cpp", folder / "recurrence.so"
-    source.write_text(f'#include "{HERE / "emulator.h"}"\n{cuda.source(shape)}\n{ENTRIES}')
-    command = ["g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC", str(source), "-o", str(library)]
-    subprocess.run(command, check=True)
+    source, built, library = (folder / f"recurrence.{end}" for end in ("cpp", "o", "so"))
+    watch = f'#include "{HERE / "racecheck.h"}"\n{WATCH}' if racecheck else "#define WATCH\n"
+    source.write_text(f'#include "{HERE / "emulator.h"}"\n{cuda.source(shape)}\n{watch}{ENTRIES}')
+    reported = ["-fsanitize=thread"] if racecheck else []
+    compiler = ["g++", "-std=c++20", "-O1", "-w", "-fPIC"]
+    subprocess.run([*compiler, *reported, "-c", str(source), "-o", str(built)], check=True)
+    subprocess.run([*compiler, "-shared", str(built), "-o", str(library)], check=True)  # without the sanitizer's own
     return ctypes.CDLL(str(library))
 
 
-def launch(shape: cuda.Shape, name: str, teams: int, *structs: Any) -> None:
+def launch(shape: cuda.Shape, name: str, teams: int, *structs: Any, racecheck: bool = False) -> None:
     """In the place of `tsnn.engine.cuda.launch`."""
     pointers = [ctypes.c_void_p(struct.ctypes.data) for struct in structs]
     pointers += [ctypes.c_void_p()] * (5 - len(pointers))  # forward has no gradients
-    getattr(build(shape), f"run_{name}")(teams, *pointers)
+    getattr(build(shape, racecheck), f"run_{name}")(teams, *pointers)
+
+
+def races(shape: cuda.Shape) -> int:
+    """Accesses without an order in all that was run of this shape with `racecheck`."""
+    count: int = build(shape, True).races()
+    return count
 
 
 def small_populations(monkeypatch: pytest.MonkeyPatch) -> None:

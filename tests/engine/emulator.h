@@ -1,7 +1,8 @@
 // Runs a CUDA kernel on the host, one fiber a thread of the block: slow, exact in its order, and without a GPU.
 //
 // A fiber runs until it has to wait for others, at a barrier of its block or cluster or at a shuffle of its warp; then the
-// next goes on. Blocks and warps fall behind at random, so that a missing barrier shows.
+// next goes on. Blocks and warps fall behind at random, so that a missing barrier shows. Whoever wants to know what puts
+// one access before another is told (`Order`, see racecheck.h).
 
 #include <setjmp.h>
 #include <ucontext.h>
@@ -69,6 +70,14 @@ static std::vector<Barrier> clusters;
 static jmp_buf scheduler;
 static std::function<void()> body;
 
+struct Order {
+    virtual void start() {}
+    virtual void met(int first_warp, int count) {}
+    virtual void released(const int* flag) {}
+    virtual void acquired(const int* flag) {}
+};
+static Order nobody, *order = &nobody;
+
 static void run(int fiber) {
     current = fiber;
     threadIdx.x = fiber % threads;
@@ -83,11 +92,13 @@ static void yield() {
     if (!_setjmp(fibers[current].at)) _longjmp(scheduler, 1);
 }
 
-static void wait_for(Barrier& barrier, int count) {
+template <class Done>
+static void wait_for(Barrier& barrier, int count, Done done) {
     const int round = barrier.round;
     if (++barrier.waiting == count) {
         barrier.waiting = 0;
         barrier.round++;
+        done();
     } else {
         while (barrier.round == round) yield();
     }
@@ -99,7 +110,19 @@ static void run_fiber() {
     yield();
 }
 
-static Block& own_block() { return blocks[blockIdx.x - first_block]; }
+static int own_index() { return blockIdx.x - first_block; }
+static Block& own_block() { return blocks[own_index()]; }
+static Warp& own_warp() { return warps[current / 32]; }
+
+// All threads of so many blocks, from the given one on.
+static void meet_blocks(Barrier& barrier, int first, int count) {
+    const int of_block = threads / 32;
+    wait_for(barrier, count * threads, [=] { order->met(first * of_block, count * of_block); });
+}
+
+static void meet_warp() {
+    wait_for(own_warp().barrier, 32, [] {});
+}
 
 // The blocks of one stream, of `size` threads each and `of_cluster` to a cluster, from block `first` on.
 static void run_blocks(int first, int count, int of_cluster, int size, std::function<void()> kernel) {
@@ -108,6 +131,7 @@ static void run_blocks(int first, int count, int of_cluster, int size, std::func
     fibers = std::vector<Fiber>(count * size);
     warps = std::vector<Warp>(count * size / 32);
     blocks = std::vector<Block>(count);
+    order->start();
     while (stacks.size() < fibers.size()) stacks.emplace_back(new char[STACK]);
     for (size_t i = 0; i < fibers.size(); i++) {
         ucontext_t& context = fibers[i].begin;
@@ -138,33 +162,37 @@ static void run_blocks(int first, int count, int of_cluster, int size, std::func
 
 }  // namespace emulator
 
-static void __syncthreads() { emulator::wait_for(emulator::own_block().barrier, emulator::threads); }
-static void __syncwarp() { emulator::wait_for(emulator::warps[emulator::current / 32].barrier, 32); }
+static void __syncthreads() { emulator::meet_blocks(emulator::own_block().barrier, emulator::own_index(), 1); }
+static void __syncwarp() { emulator::meet_warp(); }
 static void cluster_barrier() {
-    const int own = (blockIdx.x - emulator::first_block) / emulator::cluster_size;
-    emulator::wait_for(emulator::clusters[own], emulator::cluster_size * emulator::threads);
+    const int size = emulator::cluster_size, own = emulator::own_index() / size;
+    emulator::meet_blocks(emulator::clusters[own], own * size, size);
 }
 static char* shared_memory() { return emulator::own_block().memory; }
 
 template <class T>
 static T* in_block(T* p, int rank) {
-    const int own = blockIdx.x - emulator::first_block, block = own - own % emulator::cluster_size + rank;
+    const int own = emulator::own_index(), block = own - own % emulator::cluster_size + rank;
     return reinterpret_cast<T*>(emulator::blocks[block].memory + (reinterpret_cast<char*>(p) - shared_memory()));
 }
 
 static int read_flag(const int* p) {
     emulator::yield();
+    emulator::order->acquired(p);
     return *p;
 }
-static void write_flag(int* p, int value) { *p = value; }
+static void write_flag(int* p, int value) {
+    emulator::order->released(p);
+    *p = value;
+}
 static int atomicAdd(int* p, int value) { return (*p += value) - value; }
 
 template <class Real>
 static Real __shfl_xor_sync(unsigned, Real value, int gap) {
-    emulator::Warp& warp = emulator::warps[emulator::current / 32];
+    emulator::Warp& warp = emulator::own_warp();
     const int lane = threadIdx.x % 32, half = warp.barrier.round % 2;
     warp.value[half][lane] = value;
-    emulator::wait_for(warp.barrier, 32);
+    emulator::meet_warp();
     return Real(warp.value[half][lane ^ gap]);
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -65,10 +67,14 @@ def test_kernels_in_float32_with_whole_vectors():
 
 
 def recurrence(**settings: object) -> Callable[..., tuple[cuda.Logs, list[torch.Tensor]]]:
-    """The recurrence of a chunk with gradients of everything: run(more arguments of `cuda_update`)."""
+    """The recurrence of a chunk with gradients of everything: run(more arguments of `cuda_update`).
+
+    Its plan has neighbors even where nothing diffuses to them.
+    """
     config = config_of(**settings)
     trainer = Trainer(config, split_by_time(tied_stream()), lambda model: 0.0)
-    model, plan = trainer.model, next(iter(trainer.planner.walk(20, 20))).update
+    planner = Planner(trainer.stream, replace(trainer.planner.spec, num_neighbors=3))
+    model, plan = trainer.model, planner.plan(20, NO_QUERIES).update
     shared = cuda.DevicePlan.of(plan, torch.device("cpu"))
     states = [part[None] for part in trainer.store.gather(plan.nodes)]
     context, eta = model.context(plan, trainer.stream)[None], torch.full((1,), 0.1)
@@ -91,6 +97,25 @@ def test_no_bit_depends_on_the_number_of_teams(rounds):
     for teams in (2, 5, 24):
         log, found = run(teams=teams)
         assert all(torch.equal(a, b) for a, b in zip((*log, *found), (*expected, *gradients), strict=True)), teams
+
+
+@pytest.mark.parametrize(
+    ("switch", "cluster", "teams"),
+    [
+        ("default", 1, 1),
+        ("no carry-over", 1, 3),
+        ("no diffusion", 1, 3),
+        ("three rounds", 1, 3),
+        ("three rounds", 2, 2),
+    ],
+)
+def test_no_two_accesses_are_left_without_an_order(switch, cluster, teams, monkeypatch):
+    """Every number that two warps touch is handed over by a barrier or a flag (see racecheck.h)."""
+    monkeypatch.setattr(cuda, "launch", partial(emulated.launch, racecheck=True))
+    monkeypatch.setattr(cuda.Shape, "threads", property(lambda shape: 128))
+    recurrence(**SWITCHES[switch])(cluster=cluster, teams=teams)
+    shape = cuda.Shape.of(config_of(**SWITCHES[switch]).model, torch.float64, cluster)
+    assert emulated.races(shape) == 0
 
 
 def test_events_wait_for_their_nodes_and_for_nothing_else():

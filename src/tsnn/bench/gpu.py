@@ -22,7 +22,7 @@ from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
 from tsnn.training.turns import finish
 
-POPULATIONS = (1, 128)
+POPULATIONS = (1, 5, 128)
 CLUSTERS = (1, 2, 4, 8)  # thread blocks that share an event
 TEAMS = (1, 2, 4, 8, 16)  # that take the events of a stream in turn
 LANES = 128  # float32 multiply-adds a multiprocessor starts each cycle

@@ -969,7 +969,7 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
     Stream st = own_stream(plan, z, weights, tapes);
     keep_weights<FORWARD>(st.w, sh.resident);
     keep_vectors(st.w, sh.vectors);
-    meet();
+    if (CLUSTER > 1) meet();  // all are there
     Clock clock = {z.cycles};
     clock.lap(-1);
     for (int e = first_turn(st, &sh.turn); e < z.n; e = next_turn(st, e, &sh.turn)) {
