@@ -448,28 +448,29 @@ template <Pass PASS, int L, class Done>
 __device__ void layer(const Weights& w, const real* resident, const real* x, const real* x2, int ldx, real* part,
                       Done done) {
     constexpr int OUT = OUTPUTS[PASS][L], IN = SIZES[L] / OUT, SHARE = columns_of(PASS, L);
-    constexpr int COLS = best_columns(IN, SHARE), PARTS = THREADS / COLS, STEP = ceil_div(IN / VEC, PARTS);
-    constexpr bool HERE = (RESIDENT >> L) & 1, EXACT = STEP * PARTS * VEC == IN;
+    constexpr int COLS = best_columns(IN, SHARE), PARTS = THREADS / COLS;
+    constexpr int STEPS = IN / VEC / PARTS, LEFT = IN / VEC % PARTS;  // the first parts have one more
+    constexpr bool HERE = (RESIDENT >> L) & 1;
     constexpr int STRIDE = HERE ? SHARE : OUT, OFFSET = resident_numbers(PASS, L);
     const int start = rank() * SHARE;
     const real* M = HERE ? resident + OFFSET : w.matrix[L] + start * VEC;
-    const int c = threadIdx.x % COLS, p = threadIdx.x / COLS;
+    const int c = threadIdx.x % COLS, p = threadIdx.x / COLS, begin = p * STEPS + (p < LEFT ? p : LEFT);
 #pragma unroll
     for (int first = 0; first < SHARE; first += COLS) {
         const int own = first + c, column = start + own;
         if (p >= PARTS || own >= SHARE || column >= OUT) continue;
-        const real* from = (L == GRU_BOTH && column >= SECOND[PASS] ? x2 : x) + p * STEP * VEC;
-        const real* weights = M + (p * STEP * STRIDE + own) * VEC;
+        const real* from = (L == GRU_BOTH && column >= SECOND[PASS] ? x2 : x) + begin * VEC;
+        const real* weights = M + (begin * STRIDE + own) * VEC;
         real s0 = 0, s1 = 0;
-#pragma unroll 8
-        for (int j = 0; j < STEP; j++) {
-            if (EXACT || (p * STEP + j) * VEC < IN) {
-                const Pack m = fetch<HERE>(weights + j * STRIDE * VEC);
-                const Pack a = fetch<true>(from + j * VEC), b = fetch<true>(from + ldx + j * VEC);
+        const auto add = [&](int j) {
+            const Pack m = fetch<HERE>(weights + j * STRIDE * VEC);
+            const Pack a = fetch<true>(from + j * VEC), b = fetch<true>(from + ldx + j * VEC);
 #pragma unroll
-                for (int i = 0; i < VEC; i++) s0 += m.v[i] * a.v[i], s1 += m.v[i] * b.v[i];
-            }
-        }
+            for (int i = 0; i < VEC; i++) s0 += m.v[i] * a.v[i], s1 += m.v[i] * b.v[i];
+        };
+#pragma unroll 8
+        for (int j = 0; j < STEPS; j++) add(j);
+        if (p < LEFT) add(STEPS);
         if constexpr (PARTS == 1) {
             done(0, column, s0);
             done(1, column, s1);
