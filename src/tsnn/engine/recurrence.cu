@@ -16,8 +16,8 @@
 // to get a multiprocessor.
 //
 // The including text defines REAL, D, K, KR (reflectors applied: K, or 0 without transport), W, ROUNDS, FRAME_UPDATE,
-// CARRY_OVER, CLUSTER (blocks of a stream), THREADS, SHARED_BYTES, VEC (numbers that a thread loads at once) and
-// RESIDENT: the layers whose weights stay in shared memory, one bit each in the order of Layer. The rest comes from the
+// CARRY_OVER, CLUSTER (blocks of a team), THREADS, SHARED_BYTES, VEC (numbers that a thread loads at once) and RESIDENT:
+// the layers whose weights stay in shared memory, one bit each in the order of Layer. The rest comes from the
 // second-level cache at every event. With TIMED the first stream's first thread keeps the time.
 
 typedef REAL real;
@@ -596,9 +596,10 @@ __device__ real* t_round(const Stream& st, int j, int round) {
     return st.tape.t_round + ((long long)round * st.z.num_active + j) * KR;
 }
 
-// Ask for `count` numbers, a cache line a lane.
-__device__ void prefetch(const real* p, int count) {
-    for (int i = lane() * (128 / int(sizeof(real))); i < count; i += 32 * (128 / int(sizeof(real))))
+// Ask for `count` numbers: of their cache lines the first, and every `lines`-th after it.
+constexpr int LINE = 128 / sizeof(real);
+__device__ void prefetch(const real* p, int count, int first_line, int lines) {
+    for (int i = first_line * LINE; i < count; i += lines * LINE)
 #ifdef __CUDA_ARCH__
         asm volatile("prefetch.global.L1 [%0];" ::"l"(p + i));
 #else
@@ -606,32 +607,40 @@ __device__ void prefetch(const real* p, int count) {
 #endif
 }
 
+// The rows of leaf j: every line, or by a whole warp a line a lane.
+__device__ void prefetch_leaf(const Stream& st, int j, int first_line, int lines) {
+    const long long row_F = st.plan.act_F[j], row_h = st.plan.act_h[j];
+    prefetch(st.tape.N + row_F * KR * D, KR * D, first_line, lines);
+    prefetch(st.tape.h + row_h * D, D, first_line, lines);
+    prefetch(st.tape.G + row_F * KR * KR, KR * KR, first_line, lines);
+    prefetch(st.tape.t_h + row_h * KR, KR, first_line, lines);
+}
+
 // While two warps are busy with the endpoints and a third with the star, the others ask for what the leaves will need,
 // and `bring` what waits in the tape.
 __device__ void prefetch_leaves(const Stream& st, int e) {
     if (CLUSTER > 1 || st.z.teams > 1) return;  // to wait for another block empties the cache
     const Plan& plan = st.plan;
-    const Tape& tape = st.tape;
     const int stop = plan.act_ptr[e + 1], first = plan.act_ptr[e] + (plan.is_loop[e] ? 1 : 2);
-    for (int j = first + warp() - 3; j < stop; j += WARPS - 3) {
-        const long long row_F = plan.act_F[j], row_h = plan.act_h[j];
-        prefetch(tape.N + row_F * KR * D, KR * D);
-        prefetch(tape.h + row_h * D, D);
-        prefetch(tape.G + row_F * KR * KR, KR * KR);
-        prefetch(tape.t_h + row_h * KR, KR);
-    }
+    for (int j = first + warp() - 3; j < stop; j += WARPS - 3) prefetch_leaf(st, j, lane(), 32);
 }
 
 __device__ void bring(const real* from, real* to, int count) {
     for (int i = threadIdx.x - 96; i < count; i += THREADS - 96) to[i] = from[i];
 }
 
-// Wait for all leaves of this warp, a lane for each.
+// Leaves of a warp whose rows find room in the first-level cache beside those of the others. Shared memory is a part of
+// it; the size is Hopper's, and a wrong one costs time alone.
+constexpr int CACHE_BYTES = 256 * 1024;
+constexpr int CACHED_LEAVES = (CACHE_BYTES - SHARED_BYTES) / (int(sizeof(real)) * (KR + 1) * D * (WARPS - ENDS));
+
+// Wait for all leaves of this warp, a lane for each, and ask for the rows of the first few.
 __device__ void await_leaves(const Stream& st, const Star& star, const int* codes) {
     if (st.z.teams == 1) return;
-    for (int j = star.leaf + leaf_worker() + lane() * LEAF_WORKERS; j < star.stop; j += 32 * LEAF_WORKERS)
-        await(st, codes[j]);
+    const int own = star.leaf + leaf_worker() + lane() * LEAF_WORKERS;
+    for (int j = own; j < star.stop; j += 32 * LEAF_WORKERS) await(st, codes[j]);
     __syncwarp();
+    if (lane() < CACHED_LEAVES && own < star.stop) prefetch_leaf(st, own, 0, 1);
 }
 
 // Pulls of the leaves on both endpoints, as each warp sees them.
