@@ -22,6 +22,7 @@ from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
 from tsnn.training.turns import finish
 
+ON_GPU = {"train.device": "cuda", "train.engine": "cuda"}
 POPULATIONS = (1, 5, 128)
 CLUSTERS = (1, 2, 4, 8)  # thread blocks that share an event
 TEAMS = (1, 2, 4, 8, 16)  # that take the events of a stream in turn
@@ -34,7 +35,7 @@ def bench_gpu(data: str, config: Config, populations: tuple[int, ...] = POPULATI
     if not has_cupy():
         raise ConfigError("tsnn bench gpu needs a GPU and CuPy; install tsnn[cuda] on a machine that has one.")
     torch.set_num_threads(1)  # small products on the host, as in training
-    config = _changed(config, {"train.device": "cuda", "train.engine": "cuda"})
+    config = _changed(config, ON_GPU)
     split = default_split(load(data))
 
     def trainer() -> Trainer:
@@ -48,7 +49,7 @@ def bench_gpu(data: str, config: Config, populations: tuple[int, ...] = POPULATI
         "config": config.model_dump(),
         "one_stream": {
             "train_events_per_s": max(rates),
-            "stages_us_per_event": stages(config, split, "cuda"),
+            "stages_us_per_event": stages(config, split, config.train.engine),
             "floor_us_per_event": _floor(config),
             "clusters": [_cluster(trainer(), plan, blocks) for blocks in CLUSTERS],
             "teams": [_teams(trainer(), plan, blocks, teams) for blocks in CLUSTERS for teams in TEAMS],
@@ -64,7 +65,7 @@ def _population_training(config: Config, split: Split, streams: int) -> dict[str
     """Training events/s of all members together, validation apart; the first epoch compiles and records."""
     settings = {"train.warmup": 0, "train.epochs": REPEATS}
     configs = [_changed(config, settings | {"train.seed": seed}) for seed in range(streams)]
-    trainer = PopulationTrainer(configs, split, torch.device("cuda"))
+    trainer = PopulationTrainer(configs, split, torch.device(config.train.device))
     finish(trainer.start())
     seconds = []
     for epoch in range(REPEATS):
@@ -92,7 +93,7 @@ def _late_plan(trainer: Trainer) -> UpdatePlan:
 
 def _cluster(trainer: Trainer, plan: UpdatePlan, blocks: int) -> dict[str, Any]:
     """Where an event's time goes when so many thread blocks share it."""
-    cycles = torch.zeros(2, len(STAGES), dtype=torch.int64, device="cuda")
+    cycles = torch.zeros(2, len(STAGES), dtype=torch.int64, device=trainer.model.device)
     log = _recurrence(trainer, plan, 1, cluster=blocks, cycles=cycles)()
     torch.autograd.backward(log, [torch.ones_like(part) for part in log])
     shares = 1e6 * cycles.double().cpu() / clock_rate() / plan.num_events

@@ -114,13 +114,18 @@ def gpu(
     if json:
         print_json(result)
         return
+    print_gpu(Console(), result)
+
+
+def print_gpu(out: Console, result: dict[str, Any]) -> None:
+    """Tables of what `bench_gpu` found."""
     table = Table("streams", "forward us", "backward us", "update events/s", "with backward", "training, all included")
     for row in result["populations"]:
         times = (f"{row[f'{name}_us_per_event_and_stream']:.1f}" for name in ("forward", "backward"))
         names = ("update_events_per_s", "recurrence_training_events_per_s", "train_events_per_s")
         rates = (f"{row[name]:,.0f}" for name in names)
         table.add_row(str(row["streams"]), *times, *rates)
-    one, out = result["one_stream"], Console()
+    one = result["one_stream"]
     out.print(table)
     _print_stages(out, "cuda", one["stages_us_per_event"], one["floor_us_per_event"])
     _print_clusters(out, one["clusters"])
