@@ -1235,7 +1235,10 @@ __device__ void diffusion_adjoint(const Stream& st, const Grads& g, const Event&
     if (ROUNDS > 0 && warp() >= ENDS) await_leaves(st, star, st.plan.after_act);
     for (int round = ROUNDS - 1; round >= 0; round--) {
         if (back.acts) end_adjoint(st, ev, sh, round, back, gD);
-        if (warp() >= ENDS) pulls_adjoint(st, g, ev, sh, round);
+        if (warp() >= ENDS) {
+            pulls_adjoint(st, g, ev, sh, round);
+            back = Back();  // no warp of leaves has any: to say so leaves its registers to them
+        }
         if (CLUSTER > 1) {
             __syncthreads();
             gather(sh.collected, sh.gathered, 2 * D, WARPS - ENDS);
@@ -1249,7 +1252,10 @@ __device__ void diffusion_adjoint(const Stream& st, const Grads& g, const Event&
             const Vec sum = combine(star, ev.s, sh.gr, sh.collected, sh.gathered);
             axpy(real(1), lift_adjoint(back.frame, back.share, before, t, sum), back.gh);
         }
-        if (warp() >= ENDS) leaves_adjoint(st, g, ev, sh, round, gD);
+        if (warp() >= ENDS) {
+            leaves_adjoint(st, g, ev, sh, round, gD);
+            back = Back();
+        }
         if (round > 0) meet();
     }
     if (ROUNDS > 0) return;
