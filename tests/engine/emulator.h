@@ -187,13 +187,18 @@ static void write_flag(int* p, int value) {
 }
 static int atomicAdd(int* p, int value) { return (*p += value) - value; }
 
-template <class Real>
-static Real __shfl_xor_sync(unsigned, Real value, int gap) {
+template <class T>
+static T __shfl_sync(unsigned, T value, int from) {
     emulator::Warp& warp = emulator::own_warp();
-    const int lane = threadIdx.x % 32, half = warp.barrier.round % 2;
-    warp.value[half][lane] = value;
+    const int half = warp.barrier.round % 2;
+    warp.value[half][threadIdx.x % 32] = value;
     emulator::meet_warp();
-    return Real(warp.value[half][lane ^ gap]);
+    return T(warp.value[half][from]);
+}
+
+template <class T>
+static T __shfl_xor_sync(unsigned mask, T value, int gap) {
+    return __shfl_sync(mask, value, (threadIdx.x % 32) ^ gap);
 }
 
 static long long clock64() { return std::chrono::steady_clock::now().time_since_epoch().count(); }

@@ -158,11 +158,17 @@ struct Stream {
     Tape tape;
     real eta;
     int* turns;
+    int warp;
 };
+
+// The number of a warp in its block, from its first lane, so that the compiler knows it for all: it then need not be ready
+// for lanes that part ways wherever warps do, nor gather them before every shuffle.
+__device__ int warp_index() { return __shfl_sync(0xffffffffu, int(threadIdx.x) >> 5, 0); }
 
 __device__ Stream own_stream(const Plan& plan, const Sizes& z, const Weights& weights, const Tape& tapes) {
     const int i = stream_index(z);
-    return {plan, z, own(z, weights, z.weights), own(z, tapes, z.tape), real(z.eta[i]), z.turns + i * (z.n + 1ll)};
+    int* turns = z.turns + i * (z.n + 1ll);
+    return {plan, z, own(z, weights, z.weights), own(z, tapes, z.tape), real(z.eta[i]), turns, warp_index()};
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -213,12 +219,11 @@ struct Vec {
 };
 
 __device__ int lane() { return threadIdx.x & 31; }
-__device__ int warp() { return threadIdx.x >> 5; }
 
 // A warp's number among all of the stream, and among those that take leaves.
 constexpr int ENDS = 2, WORKERS = WARPS * CLUSTER, LEAF_WORKERS = (WARPS - ENDS) * CLUSTER;
-__device__ int worker() { return warp() * CLUSTER + rank(); }
-__device__ int leaf_worker() { return (warp() - ENDS) * CLUSTER + rank(); }
+__device__ int worker(const Stream& st) { return st.warp * CLUSTER + rank(); }
+__device__ int leaf_worker(const Stream& st) { return (st.warp - ENDS) * CLUSTER + rank(); }
 
 __device__ Vec load(const real* p) {
     Vec x;
@@ -622,7 +627,7 @@ __device__ void prefetch_leaves(const Stream& st, int e) {
     if (CLUSTER > 1 || st.z.teams > 1) return;  // to wait for another block empties the cache
     const Plan& plan = st.plan;
     const int stop = plan.act_ptr[e + 1], first = plan.act_ptr[e] + (plan.is_loop[e] ? 1 : 2);
-    for (int j = first + warp() - 3; j < stop; j += WARPS - 3) prefetch_leaf(st, j, lane(), 32);
+    for (int j = first + st.warp - 3; j < stop; j += WARPS - 3) prefetch_leaf(st, j, lane(), 32);
 }
 
 __device__ void bring(const real* from, real* to, int count) {
@@ -637,7 +642,7 @@ constexpr int CACHED_LEAVES = (CACHE_BYTES - SHARED_BYTES) / (int(sizeof(real)) 
 // Wait for all leaves of this warp, a lane for each, and ask for the rows of the first few.
 __device__ void await_leaves(const Stream& st, const Star& star, const int* codes) {
     if (st.z.teams == 1) return;
-    const int own = star.leaf + leaf_worker() + lane() * LEAF_WORKERS;
+    const int own = star.leaf + leaf_worker(st) + lane() * LEAF_WORKERS;
     for (int j = own; j < star.stop; j += 32 * LEAF_WORKERS) await(st, codes[j]);
     __syncwarp();
     if (lane() < CACHED_LEAVES && own < star.stop) prefetch_leaf(st, own, 0, 1);
@@ -653,9 +658,9 @@ __device__ void add_pull(Pulls& pulls, real a, real b, const Vec& y) {
     axpy(-b, y, pulls.v);
 }
 
-__device__ void keep_pulls(const Pulls& pulls, real* collected) {
-    store(pulls.u, collected + (warp() - ENDS) * 2 * D);
-    store(pulls.v, collected + (warp() - ENDS) * 2 * D + D);
+__device__ void keep_pulls(const Stream& st, const Pulls& pulls, real* collected) {
+    store(pulls.u, collected + (st.warp - ENDS) * 2 * D);
+    store(pulls.v, collected + (st.warp - ENDS) * 2 * D + D);
 }
 
 // In a cluster: `count` numbers of each of a block's warps, summed in their order, for the first block; after it `meet`.
@@ -701,7 +706,7 @@ struct Event {
 };
 
 __device__ Event read_event(const Stream& st, int e) {
-    const int s = warp();
+    const int s = st.warp;
     const Plan& plan = st.plan;
     const int row_h = s ? plan.dst_h[e] : plan.src_h[e], row_F = s ? plan.dst_F[e] : plan.src_F[e];
     return {e, s, row_h, row_F, st.z.n0 + 2 * e + s, 2ll * e, s < 2 && rank() == 0};
@@ -723,12 +728,12 @@ struct End {
 };
 
 // A warp's number among all of a stream, and their number.
-__device__ int stream_worker(const Sizes& z) { return blockIdx.x % (CLUSTER * z.teams) * WARPS + warp(); }
-__device__ int stream_workers(const Sizes& z) { return CLUSTER * z.teams * WARPS; }
+__device__ int stream_worker(const Stream& st) { return blockIdx.x % (CLUSTER * st.z.teams) * WARPS + st.warp; }
+__device__ int stream_workers(const Stream& st) { return CLUSTER * st.z.teams * WARPS; }
 
 // Reflectors and coefficients of the rows that the chunk begins with.
 __device__ void open_initial(const Stream& st) {
-    for (int row = stream_worker(st.z); row < st.z.n0; row += stream_workers(st.z)) {
+    for (int row = stream_worker(st); row < st.z.n0; row += stream_workers(st)) {
         Vec F[K];
         Coef t;
         load_parameters(st.tape, row, F);
@@ -872,14 +877,14 @@ __device__ void pull_leaves(const Stream& st, const Event& ev, Shared& sh) {
     const Star& star = sh.star;
     Pulls pulls = {zero(), zero()};
     await_leaves(st, star, st.plan.before_act);
-    for (int j = star.leaf + leaf_worker(); j < star.stop; j += LEAF_WORKERS) {
+    for (int j = star.leaf + leaf_worker(st); j < star.stop; j += LEAF_WORKERS) {
         Coef t;
         load_coef(coef_before(st, star, ev.e, j, 0), t);
         const Vec h = load(stalk_before(st, star, ev.e, j, 0));
         const Vec y = subtract(load_frame(st.tape, st.plan.act_F[j]), t, h);
         add_pull(pulls, st.plan.mult_src[j], st.plan.mult_dst[j], y);
     }
-    keep_pulls(pulls, sh.collected[0]);
+    keep_pulls(st, pulls, sh.collected[0]);
 }
 
 // One round of diffusion at the leaves, and their pulls in the next.
@@ -888,7 +893,7 @@ __device__ void move_leaves(const Stream& st, const Event& ev, Shared& sh, int r
     const bool last = round == ROUNDS - 1;
     Pulls pulls = {zero(), zero()};
     const Vec gain = load(st.w.gain);
-    for (int j = star.leaf + leaf_worker(); j < star.stop; j += LEAF_WORKERS) {
+    for (int j = star.leaf + leaf_worker(st); j < star.stop; j += LEAF_WORKERS) {
         const real a = st.plan.mult_src[j], b = st.plan.mult_dst[j];
         const Frame f = load_frame(st.tape, st.plan.act_F[j]);
         Vec h = load(stalk_before(st, star, ev.e, j, round));
@@ -902,7 +907,7 @@ __device__ void move_leaves(const Stream& st, const Event& ev, Shared& sh, int r
         write_after(st, j, round, h, t);
         if (!last) add_pull(pulls, a, b, subtract(f, t, h));
     }
-    if (!last) keep_pulls(pulls, sh.collected[(round + 1) % 2]);
+    if (!last) keep_pulls(st, pulls, sh.collected[(round + 1) % 2]);
 }
 
 // The same at the endpoints.
@@ -927,7 +932,7 @@ __device__ void diffuse(const Stream& st, const Event& ev, Shared& sh, End& end)
     const bool acts = ev.is_end && !(ev.s && star.loop);
     for (int round = 0; round < ROUNDS; round++) {
         if (acts) diffuse_end(st, ev, sh, round, end);
-        if (warp() >= ENDS) move_leaves(st, ev, sh, round);
+        if (st.warp >= ENDS) move_leaves(st, ev, sh, round);
         if (round == ROUNDS - 1) return;
         meet();
         if (CLUSTER > 1) {
@@ -935,7 +940,7 @@ __device__ void diffuse(const Stream& st, const Event& ev, Shared& sh, End& end)
             meet();
         }
     }
-    for (int j = star.first + worker(); j < star.stop; j += WORKERS) {  // entries go on as they are
+    for (int j = star.first + worker(st); j < star.stop; j += WORKERS) {  // entries go on as they are
         Coef t;
         await(st, st.plan.before_act[j]);
         load_coef(coef_before(st, star, ev.e, j, 0), t);
@@ -947,7 +952,7 @@ __device__ void diffuse(const Stream& st, const Event& ev, Shared& sh, End& end)
 // Of every event |h_u - Q_uv h_v|^2 after the last round, and how far the frames moved (eq:loss_aux); the energy of a
 // self-loop is 0, and its two rows are one frame.
 __device__ void measure(const Stream& st) {
-    for (int e = stream_worker(st.z); e < st.z.n; e += stream_workers(st.z)) {
+    for (int e = stream_worker(st); e < st.z.n; e += stream_workers(st)) {
         const bool loop = st.plan.is_loop[e] != 0;
         const real* y = st.tape.y_ends + at_end(st, e, ROUNDS, 0);
         const Vec apart = minus(load(y), load(y + D));
@@ -997,7 +1002,7 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
         update_stalks(st, ev, sh);
         clock.lap(3);
         if (ev.is_end) finish_stalk(st, ev, sh, end);
-        if (ROUNDS > 0 && warp() >= ENDS) pull_leaves(st, ev, sh);
+        if (ROUNDS > 0 && st.warp >= ENDS) pull_leaves(st, ev, sh);
         announce(st, taken, &sh.turn);
         meet();
         if (CLUSTER > 1 && ROUNDS > 0) {
@@ -1185,16 +1190,16 @@ __device__ Leaf leaf_before(const Stream& st, const Grads& g, const Event& ev, c
 // One round backward at the leaves: their pulls first, which do not depend on the endpoints,
 __device__ void pulls_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, int round) {
     Pulls pulls = {zero(), zero()};
-    for (int j = sh.star.leaf + leaf_worker(); j < sh.star.stop; j += LEAF_WORKERS) {
+    for (int j = sh.star.leaf + leaf_worker(st); j < sh.star.stop; j += LEAF_WORKERS) {
         const Leaf leaf = leaf_before(st, g, ev, sh, round, j);
         add_pull(pulls, leaf.a, leaf.b, leaf.gr);
     }
-    keep_pulls(pulls, sh.collected);
+    keep_pulls(st, pulls, sh.collected);
 }
 
 // and then the rest.
 __device__ void leaves_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, int round, Vec& gD) {
-    for (int j = sh.star.leaf + leaf_worker(); j < sh.star.stop; j += LEAF_WORKERS) {
+    for (int j = sh.star.leaf + leaf_worker(st); j < sh.star.stop; j += LEAF_WORKERS) {
         Leaf leaf = leaf_before(st, g, ev, sh, round, j);
         const int row_F = st.plan.act_F[j], row_h = st.plan.act_h[j];
         FrameGrad share = load_grad(st.z, g, row_F);
@@ -1232,10 +1237,10 @@ __device__ void diffusion_adjoint(const Stream& st, const Grads& g, const Event&
         const Vec pull = scaled((ev.s ? real(-2) : real(2)) * g.up_energy[ev.e], back.apart);
         axpy(real(1), lift_adjoint(back.frame, back.share, back.written, back.t, pull), back.gh);
     }
-    if (ROUNDS > 0 && warp() >= ENDS) await_leaves(st, star, st.plan.after_act);
+    if (ROUNDS > 0 && st.warp >= ENDS) await_leaves(st, star, st.plan.after_act);
     for (int round = ROUNDS - 1; round >= 0; round--) {
         if (back.acts) end_adjoint(st, ev, sh, round, back, gD);
-        if (warp() >= ENDS) {
+        if (st.warp >= ENDS) {
             pulls_adjoint(st, g, ev, sh, round);
             back = Back();  // no warp of leaves has any: to say so leaves its registers to them
         }
@@ -1252,14 +1257,14 @@ __device__ void diffusion_adjoint(const Stream& st, const Grads& g, const Event&
             const Vec sum = combine(star, ev.s, sh.gr, sh.collected, sh.gathered);
             axpy(real(1), lift_adjoint(back.frame, back.share, before, t, sum), back.gh);
         }
-        if (warp() >= ENDS) {
+        if (st.warp >= ENDS) {
             leaves_adjoint(st, g, ev, sh, round, gD);
             back = Back();
         }
         if (round > 0) meet();
     }
     if (ROUNDS > 0) return;
-    for (int j = star.leaf + worker(); j < star.stop; j += WORKERS) {
+    for (int j = star.leaf + worker(st); j < star.stop; j += WORKERS) {
         await(st, st.plan.after_act[j]);
         if (st.plan.act_h[j] >= st.z.base)
             add_to(g.gh + (long long)st.plan.act_h[j] * D, load(g.gh + (long long)(st.z.n0 + j) * D));
@@ -1292,7 +1297,7 @@ __device__ void stalks_adjoint(const Stream& st, const Grads& g, const Event& ev
     if (ev.is_end) gates_adjoint(g, ev, sh, back.gh);
     meet();
     publish(st, ev.e, LEAVES);
-    store(gD, sh.collected + warp() * D);
+    store(gD, sh.collected + st.warp * D);
     layer<BACKWARD, GRU_BOTH>(st.w, sh.resident, sh.wide + D, sh.wide, WIDE, sh.part, [&](int row, int c, real sum) {
         if (c < D) g.d_msg_out[(ev.ends + row) * D + c] = sum;
         tell(c < D ? sh.m + row * D + c : sh.state + row * D + c - D, sum);
@@ -1406,8 +1411,8 @@ __device__ void reads_adjoint(const Stream& st, const Grads& g, const Event& ev,
 }
 
 // The event's share of gD, from the warps in their order; while the endpoints are busy.
-__device__ void sum_gain(const Grads& g, const Event& ev, const SharedBack& sh) {
-    if (warp() < ENDS) return;
+__device__ void sum_gain(const Stream& st, const Grads& g, const Event& ev, const SharedBack& sh) {
+    if (st.warp < ENDS) return;
     for (int c = threadIdx.x - 32 * ENDS; c < D; c += THREADS - 32 * ENDS) {
         real sum = 0;
         for (int i = 0; i < WARPS; i++) sum += sh.collected[i * D + c];
@@ -1417,7 +1422,7 @@ __device__ void sum_gain(const Grads& g, const Event& ev, const SharedBack& sh) 
 
 // Gradients of the frames that the chunk begins with.
 __device__ void close_initial(const Stream& st, const Grads& g) {
-    for (int row = stream_worker(st.z); row < st.z.n0; row += stream_workers(st.z)) {
+    for (int row = stream_worker(st); row < st.z.n0; row += stream_workers(st)) {
         Vec out[K];
 #pragma unroll
         for (int i = 0; i < K; i++) out[i] = load(g.gF + ((long long)row * K + i) * D);
@@ -1449,7 +1454,7 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
         stalks_adjoint(st, g, ev, sh, back, gD);
         const int taken = take(st);
         clock.lap(3);
-        sum_gain(g, ev, sh);
+        sum_gain(st, g, ev, sh);
         carry_adjoint(st, ev, sh, back);
         clock.lap(2);
         frames_adjoint(st, g, ev, sh, back);
