@@ -210,6 +210,27 @@ __device__ int first_turn(const Stream& st, int* turn) {
 
 __device__ int next_turn(const Stream& st, int now, const int* turn) { return st.z.teams == 1 ? now + 1 : *turn; }
 
+// Ask for a cache line.
+__device__ void touch(const void* p) {
+#ifdef __CUDA_ARCH__
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
+#endif
+}
+
+// What the plan says of the next event: the waits of this one have emptied the cache.
+template <Pass PASS>
+__device__ void touch_plan(const Stream& st, int turn) {
+    if (st.z.teams == 1 || !is_speaker() || turn >= st.z.n) return;
+    const Plan& plan = st.plan;
+    const int e = PASS == FORWARD ? turn : st.z.n - 1 - turn;
+    const int* const waits[] = {plan.before_src, plan.before_dst, plan.after_src, plan.after_dst};
+    const int* const others[] = {plan.src_h, plan.dst_h, plan.src_F, plan.dst_F, plan.act_ptr, plan.is_loop};
+#pragma unroll
+    for (int i = 0; i < 6; i++) touch(others[i] + e);
+#pragma unroll
+    for (int i = 0; i < 2; i++) touch(waits[2 * PASS + i] + e);
+}
+
 // ---------------------------------------------------------------------------------------------------------------
 // Vectors of a warp
 // ---------------------------------------------------------------------------------------------------------------
@@ -604,12 +625,7 @@ __device__ real* t_round(const Stream& st, int j, int round) {
 // Ask for `count` numbers: of their cache lines the first, and every `lines`-th after it.
 constexpr int LINE = 128 / sizeof(real);
 __device__ void prefetch(const real* p, int count, int first_line, int lines) {
-    for (int i = first_line * LINE; i < count; i += lines * LINE)
-#ifdef __CUDA_ARCH__
-        asm volatile("prefetch.global.L1 [%0];" ::"l"(p + i));
-#else
-        ;
-#endif
+    for (int i = first_line * LINE; i < count; i += lines * LINE) touch(p + i);
 }
 
 // The rows of leaf j: every line, or by a whole warp a line a lane.
@@ -1009,6 +1025,7 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
             gather(sh.collected[0], sh.gathered, 2 * D, WARPS - ENDS);
             meet();
         }
+        touch_plan<FORWARD>(st, taken);
         diffuse(st, ev, sh, end);
         meet();
         publish(st, e, ALL);
@@ -1460,6 +1477,7 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
         frames_adjoint(st, g, ev, sh, back);
         clock.lap(1);
         announce(st, taken, &sh.turn);
+        touch_plan<BACKWARD>(st, taken);
         reads_adjoint(st, g, ev, sh, back);
         meet();
         publish(st, ev.e, ALL);
