@@ -36,7 +36,8 @@ STAGES = ("reads", "frame network", "new frames", "message and GRU", "diffusion"
 _FIELDS = ("src_h", "dst_h", "src_F", "dst_F", "act_ptr", "act_h", "act_F", "is_loop", "mult_src", "mult_dst")
 _ORDER = ("before_src", "before_dst", "before_act", "after_src", "after_dst", "after_act")
 _PLAN = _FIELDS + _ORDER
-_KERNELS = ("open_rows", "forward", "measure_events", "backward", "close_rows")
+_FORWARD = ("open_rows", "forward", "measure_events")  # kernels, one after the other
+_BACKWARD = ("backward", "close_rows")  # the second where the chunk's first rows have gradients
 MOST_TEAMS = 16  # of a stream: more would mostly wait for one another
 _NUM_COEF = 5
 _ALIGN = 32  # numbers
@@ -174,7 +175,7 @@ def _kernels(shape: Shape) -> dict[str, Any]:
     import cupy
 
     module = cupy.RawModule(code=source(shape), options=("-std=c++17",))
-    kernels = {name: module.get_function(name) for name in _KERNELS}
+    kernels = {name: module.get_function(name) for name in _FORWARD + _BACKWARD}
     for kernel in kernels.values():
         kernel.max_dynamic_shared_size_bytes = shape.shared_bytes
     return kernels
@@ -331,7 +332,7 @@ class CudaUpdate(torch.autograd.Function):
         turns = _turns(plan, hands, eta.device)
         sizes = _sizes(plan, hands, turns, eta, eps, None if cycles is None else cycles[0], **strides)
         structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct())
-        for name in _KERNELS[:3]:
+        for name in _FORWARD:
             launch(shape, name, hands.streams * hands.teams, *structs)
         ctx.shape, ctx.plan, ctx.hands, ctx.eps = shape, plan, hands, eps
         ctx.cycles, ctx.tape, ctx.eta = cycles, tape, eta
@@ -357,7 +358,7 @@ class CudaUpdate(torch.autograd.Function):
         turns, cycles = _turns(plan, hands, ctx.eta.device), None if ctx.cycles is None else ctx.cycles[1]
         sizes = _sizes(plan, hands, turns, ctx.eta, ctx.eps, cycles, base=base, **strides)
         structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct(), grads.struct())
-        for name in _KERNELS[3:] if base == 0 else _KERNELS[3:4]:
+        for name in _BACKWARD if base == 0 else _BACKWARD[:1]:
             launch(shape, name, hands.streams * hands.teams, *structs)
         g_context = _context_gradient(shape, p, grads).view(*rows.shape[:1], plan.n, 2, -1) if want_context else None
         g_h0 = grads.at("gh")[:, : plan.n0] if want_h0 else None
