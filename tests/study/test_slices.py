@@ -56,6 +56,7 @@ def test_a_slice_holds_its_own_positives_and_negatives(split):
     assert (scored.pos[~repeat] == 0).all()
     expected = 100 * average_precision(scored.pos[repeat], scored.neg[repeat])
     assert found["history", "repeat"]["ap"] == pytest.approx(expected)
+    assert found["history", "repeat"]["mrr"] == pytest.approx((1 / scored.rank[repeat]).mean())
 
 
 def test_all_of_a_suite_is_its_pooled_figure(need_data):

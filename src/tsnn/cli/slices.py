@@ -30,10 +30,9 @@ def slices(
     if json:
         print_json({"scorer": scorer, "data": data, "visibility": visibility, "segment": segment, "slices": found})
         return
-    table = Table(
-        "by", "slice", "positives", "pooled AP", "MRR, %", title=f"{scorer} on {data}, {segment}, {visibility}"
-    )
+    title = f"{scorer} on {data}, {segment}, {visibility}"
+    table = Table("by", "slice", "positives", "pooled AP", "MRR", title=title)
     for entry in found:
-        figures = (f"{entry['count']:,}", f"{entry['ap']:.2f}", f"{entry['mrr']:.2f}")
+        figures = (f"{entry['count']:,}", f"{entry['ap']:.2f}", f"{entry['mrr']:.4f}")
         table.add_row(entry["by"], entry["slice"], *figures)
     Console().print(table)

@@ -113,4 +113,4 @@ def _decades(by: str, values: F64) -> Slices:
 
 def _figures(scored: Scored, chosen: Bool) -> dict[str, float]:
     ap = 100 * average_precision(scored.pos[chosen], scored.neg[chosen])
-    return {"count": int(chosen.sum()), "ap": ap, "mrr": 100 * rank_metrics(scored.rank[chosen])["mrr"]}
+    return {"count": int(chosen.sum()), "ap": ap, "mrr": rank_metrics(scored.rank[chosen])["mrr"]}
