@@ -15,9 +15,9 @@ import torch
 from tsnn.bench.engine import settled_clock
 from tsnn.bench.machine import machine_card
 from tsnn.config import Config, parse_override
-from tsnn.data.catalog import default_split, load, tgb_negatives
+from tsnn.data.catalog import default_split, load
+from tsnn.evaluation.evaluate import evaluate
 from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.tgb import evaluate_tgb
 from tsnn.training.trainer import Trainer
 from tsnn.types import Visibility
 
@@ -42,7 +42,7 @@ def main() -> None:
     trained = Trainer(config, split, mark).run()
     visibility = Visibility.parse(config.train.visibility)
     began = settled_clock()
-    result = evaluate_tgb(ModelScorer(trained.model, split.stream), split, visibility, tgb_negatives(split))
+    result = evaluate(ModelScorer(trained.model, split.stream), split, visibility)
     seconds = {"warm-up": marks[1] - marks[0], "epoch": marks[2] - marks[1], "evaluation": settled_clock() - began}
     card = {"data": data, "machine": machine_card(), "config": config.model_dump(), "seconds": seconds}
     print(json.dumps({**card, "metrics": result.metrics, "visibility": str(visibility)}, indent=2))

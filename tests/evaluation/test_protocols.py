@@ -12,10 +12,12 @@ from tsnn.data.negatives import DgbNegatives
 from tsnn.data.tgb_negatives import TgbNegatives, generate_negatives
 from tsnn.errors import InputError
 from tsnn.evaluation.baselines import EdgeBank, Popularity
-from tsnn.evaluation.dgb import SETS, evaluate_dgb
+from tsnn.evaluation.dgb import SETS
+from tsnn.evaluation.evaluate import evaluate
 from tsnn.evaluation.metrics import Evaluator, link_metrics
-from tsnn.evaluation.stream import distinct, draw_negatives, evaluate_stream
-from tsnn.evaluation.tgb import evaluate_tgb
+from tsnn.evaluation.questions import figures
+from tsnn.evaluation.stream import distinct, draw_negatives
+from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.types import Visibility
 
 BATCHES = Visibility.parse("batch:7")
@@ -29,7 +31,7 @@ def seen_pair(stream: EventStream, cut: int, src: int, dst: int) -> float:
 def test_dgb_asks_each_pair_at_the_positives_cut(strategy: str) -> None:
     split = split_dgb(tied_stream(5, events=900, nodes=30, times=300))
     stream = split.stream
-    result = evaluate_dgb(EdgeBank(), split, BATCHES, strategy=strategy)
+    result = evaluate(EdgeBank(), split, BATCHES, protocol="dgb", negatives=strategy)
     cuts = BATCHES.cuts(stream.t, split.segment_starts)
     for name in SETS:
         drawn = DgbNegatives(split, name, strategy)
@@ -49,7 +51,7 @@ def test_batches_restart_at_each_segment() -> None:
 
 def test_a_result_is_json_with_its_card() -> None:
     split = split_dgb(tied_stream(5, events=900, nodes=30, times=300))
-    result = json.loads(json.dumps(evaluate_dgb(EdgeBank(), split, BATCHES).to_dict(), allow_nan=False))
+    result = json.loads(json.dumps(evaluate(EdgeBank(), split, BATCHES, protocol="dgb").to_dict(), allow_nan=False))
     assert set(result) == {"scorer", "data", "metrics", "card"}
     assert set(result["metrics"]) == {"val", "test", "new_val", "new_test"}
     assert set(result["metrics"]["test"]) == {"ap", "auc", "ap_pooled", "auc_pooled"}
@@ -68,7 +70,7 @@ def test_tgb_is_the_evaluator_applied_event_by_event() -> None:
     negatives = TgbNegatives(split)
     negatives._generated = generate_negatives(split, 7)
     negatives.name = "tgbl-wiki"
-    result = evaluate_tgb(Popularity(), split, BATCHES, negatives)
+    result = figures(Popularity(), stream, TgbQuestions(split, BATCHES, negatives))
     cuts = BATCHES.cuts(stream.t, split.segment_starts)
     for name in ("val", "test"):
         ptr, nodes = negatives.query(name)
@@ -83,11 +85,11 @@ def test_tgb_is_the_evaluator_applied_event_by_event() -> None:
 
 def test_any_stream_gets_both_kinds_of_figures() -> None:
     split = tied_split(4)
-    result = evaluate_stream(EdgeBank(), split, Visibility.parse("strict"))
+    result = evaluate(EdgeBank(), split, Visibility.parse("strict"), protocol="stream")
     assert {"val", "test"} <= set(result.metrics)
     assert set(result.metrics["test"]) == {"ap", "auc", "ap_pooled", "auc_pooled", "mrr", "hits@10"}
     assert result.card.negatives["ranked_against"]["test"] == len(np.unique(split.stream.dst)) - 1
-    again = evaluate_stream(EdgeBank(), split, Visibility.parse("strict"))
+    again = evaluate(EdgeBank(), split, Visibility.parse("strict"), protocol="stream")
     assert again.to_dict() == result.to_dict()
     assert json.dumps(result.to_dict(), allow_nan=False)
 

@@ -12,9 +12,10 @@ from tsnn.data.dgb import load_dgb, split_dgb
 from tsnn.data.split import Split
 from tsnn.data.tgb import load_tgb, split_tgb
 from tsnn.data.tgb_negatives import TgbNegatives
-from tsnn.evaluation.dgb import evaluate_dgb
+from tsnn.evaluation.evaluate import evaluate
+from tsnn.evaluation.questions import figures
 from tsnn.evaluation.roster import baseline
-from tsnn.evaluation.tgb import evaluate_tgb
+from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.types import Visibility
 
 Folder = Callable[[str], Path]
@@ -34,8 +35,7 @@ def tgb_split(folder: Path) -> tuple[Split, TgbNegatives]:
 def on_test(folder: Path, scorer_name: str, visibility_text: str) -> dict[str, float]:
     split, visibility = dgb_split(folder), Visibility.parse(visibility_text)
     scorer = baseline(scorer_name, data=split.stream.name)
-    scorer.fit(split, visibility)
-    return evaluate_dgb(scorer, split, visibility, sets=("test",)).metrics["test"]
+    return evaluate(scorer, split, visibility, protocol="dgb", sets=("test",)).metrics["test"]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_edgebank_on_tgbl_wiki(mode: str, mrr: float, need_data: Folder) -> None
     visibility = Visibility.parse("batch:200")
     scorer = baseline(f"edgebank:{mode}")
     scorer.fit(split, visibility)
-    result = evaluate_tgb(scorer, split, visibility, negatives, sets=("test",))
+    result = figures(scorer, split.stream, TgbQuestions(split, visibility, negatives, sets=("test",)))
     assert round(result.metrics["test"]["mrr"], 4) == mrr
 
 

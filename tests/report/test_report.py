@@ -22,7 +22,8 @@ from tsnn.data.table import write_table
 from tsnn.errors import InputError
 from tsnn.evaluation.metrics import average_precision
 from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.stream import evaluate_stream
+from tsnn.evaluation.questions import figures
+from tsnn.evaluation.stream import StreamQuestions
 from tsnn.report.figures import calibration, shares
 from tsnn.report.page import write_comparison, write_report
 from tsnn.report.replay import OTHERS, Trace, replay
@@ -67,9 +68,8 @@ def test_the_replay_gives_the_scores_of_the_evaluation(run, split, trace):
     """Same rows, same negative for AP: the parts add up to the figure that the run holds."""
     assert list(trace.rows) == list(range(split.val_end, 600))
     ap = 100 * average_precision(trace.positive.sum(1), trace.negative.sum(1))
-    held = evaluate_stream(
-        ModelScorer(run.model, split.stream), split, Visibility.parse("strict"), negatives=OTHERS, sets=("test",)
-    )
+    questions = StreamQuestions(split, Visibility.parse("strict"), negatives=OTHERS, sets=("test",))
+    held = figures(ModelScorer(run.model, split.stream), split.stream, questions)
     assert ap != 100.0
     # The draws of `val` and `test` come from generators of their own, so only those of `test` are asked for here.
     assert held.metrics["test"]["ap_pooled"] == pytest.approx(ap, abs=1e-6)

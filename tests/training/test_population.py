@@ -17,7 +17,7 @@ from tsnn.errors import ConfigError
 from tsnn.evaluation.dgb import DgbQuestions
 from tsnn.evaluation.evaluate import validation_metric
 from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.questions import ask
+from tsnn.evaluation.questions import figures
 from tsnn.evaluation.stream import StreamQuestions
 from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.study.tables import CORE, REMOVALS
@@ -166,9 +166,9 @@ def test_figures_are_those_of_the_models(protocol):
     made, questions = finish(trainer.run()), protocol(data, Visibility.parse("strict"))
     metric = "mrr" if protocol is tgb_questions else "ap"
     for own, answers in zip(made, finish(trainer.evaluate(questions)), strict=True):
-        expected = questions.result("tsnn", ask(ModelScorer(own.model, data.stream), data.stream, questions)).metrics
-        for name, figures in questions.result("tsnn", answers).metrics.items():
-            assert figures == pytest.approx(expected[name], abs=1e-6), name
+        expected = figures(ModelScorer(own.model, data.stream), data.stream, questions).metrics
+        for name, found in questions.result("tsnn", answers).metrics.items():
+            assert found == pytest.approx(expected[name], abs=1e-6), name
         assert questions.validation(answers) == pytest.approx(expected["val"][metric])
 
 

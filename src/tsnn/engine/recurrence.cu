@@ -66,7 +66,7 @@ struct Grads {
 };
 
 // ---------------------------------------------------------------------------------------------------------------
-// The blocks of a stream
+// The blocks of a team
 // ---------------------------------------------------------------------------------------------------------------
 
 #ifdef __CUDA_ARCH__  // elsewhere whoever runs the kernels has these
@@ -106,7 +106,7 @@ __device__ void write_flag(int* p, int value) {
 
 __device__ int rank() { return CLUSTER > 1 ? blockIdx.x % CLUSTER : 0; }
 
-// All blocks of the stream in step: what they wrote before, anywhere, the others read after.
+// All blocks of the team in step: what they wrote before, anywhere, the others read after.
 __device__ void meet() {
     if constexpr (CLUSTER > 1)
         cluster_barrier();
@@ -193,7 +193,7 @@ __device__ void publish(const Stream& st, int e, Progress progress) {
 }
 
 // The team's next event in the order of the pass: `take` asks early, since the answer is long on its way; `announce`
-// comes between two meetings after it, and `next` after the last.
+// comes between two meetings after it, and `next_turn` after the last.
 __device__ int take(const Stream& st) { return st.z.teams > 1 && is_speaker() ? atomicAdd(st.turns + st.z.n, 1) : 0; }
 
 __device__ void announce(const Stream& st, int taken, int* turn) {
@@ -241,7 +241,7 @@ struct Vec {
 
 __device__ int lane() { return threadIdx.x & 31; }
 
-// A warp's number among all of the stream, and among those that take leaves.
+// A warp's number among all of the team, and among those that take leaves.
 constexpr int ENDS = 2, WORKERS = WARPS * CLUSTER, LEAF_WORKERS = (WARPS - ENDS) * CLUSTER;
 __device__ int worker(const Stream& st) { return st.warp * CLUSTER + rank(); }
 __device__ int leaf_worker(const Stream& st) { return (st.warp - ENDS) * CLUSTER + rank(); }

@@ -12,8 +12,6 @@ from tsnn.errors import InputError
 from tsnn.evaluation.asking import merge, pairs
 from tsnn.evaluation.card import Result, make_card
 from tsnn.evaluation.metrics import BATCH, link_metrics, quick_average_precision
-from tsnn.evaluation.questions import ask
-from tsnn.evaluation.scorer import Progress, Scorer
 from tsnn.types import F64, I64, Visibility
 
 SETS = tuple(SEEDS)  # val, new_val, test, new_test
@@ -90,17 +88,3 @@ class DgbQuestions:
         """AP in per cent."""
         parts, i = self._merged.unmerge(answers[:, 0]), self._names.index("val")
         return 100 * quick_average_precision(parts[2 * i], parts[2 * i + 1])
-
-
-def evaluate_dgb(
-    scorer: Scorer,
-    split: Split,
-    visibility: Visibility,
-    *,
-    strategy: str = "random",
-    sets: Sequence[str] = SETS,
-    progress: Progress | None = None,
-) -> Result:
-    """Metrics of a fitted scorer on `val`, `test` and their inductive subsets, all from one replay of the stream."""
-    questions = DgbQuestions(split, visibility, strategy=strategy, sets=sets)
-    return questions.result(scorer.name, ask(scorer, split.stream, questions, progress))

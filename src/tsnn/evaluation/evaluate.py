@@ -10,12 +10,12 @@ from tsnn.data.split import Split
 from tsnn.errors import ConfigError
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.dgb import SETS as DGB_SETS
-from tsnn.evaluation.dgb import DgbQuestions, evaluate_dgb
-from tsnn.evaluation.questions import Questions, ask
+from tsnn.evaluation.dgb import DgbQuestions
+from tsnn.evaluation.questions import Questions, figures
 from tsnn.evaluation.roster import baseline
 from tsnn.evaluation.scorer import Progress, Scorer
-from tsnn.evaluation.stream import StreamQuestions, evaluate_stream
-from tsnn.evaluation.tgb import TgbQuestions, evaluate_tgb
+from tsnn.evaluation.stream import NEGATIVES, StreamQuestions
+from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.types import Visibility
 
 PROTOCOLS = ("dgb", "tgb", "stream")
@@ -41,40 +41,39 @@ def evaluate(
     progress: Progress | None = None,
 ) -> Result:
     """Fit the scorer if it has to learn, replay the stream, and return its figures with their card."""
+    questions = make_questions(split, visibility, protocol=protocol, negatives=negatives, sets=sets)
+    scorer.fit(split, visibility)
+    return figures(scorer, split.stream, questions, progress)
+
+
+def make_questions(
+    split: Split,
+    visibility: Visibility,
+    *,
+    protocol: str | None = None,
+    negatives: str = "random",
+    sets: Sequence[str] | None = None,
+    others: int = NEGATIVES,
+) -> Questions:
+    """What a protocol asks, by default that of the stream's own suite; `stream` ranks against so many `others`."""
     protocol = protocol or protocol_of(split.stream)
     if negatives != "random" and protocol != "dgb":
         raise ConfigError(f"{negatives} negatives belong to the dgb protocol; leave them out with {protocol}.")
     if protocol == "tgb" and protocol_of(split.stream) != "tgb":
         raise ConfigError(f"{split.stream.name} has no negatives of TGB; use the protocol dgb or stream.")
-    scorer.fit(split, visibility)
     if protocol == "dgb":
-        return evaluate_dgb(scorer, split, visibility, strategy=negatives, sets=sets or DGB_SETS, progress=progress)
+        return DgbQuestions(split, visibility, strategy=negatives, sets=sets or DGB_SETS)
     both = sets or ("val", "test")
     if protocol == "tgb":
-        return evaluate_tgb(scorer, split, visibility, tgb_negatives(split), sets=both, progress=progress)
+        return TgbQuestions(split, visibility, tgb_negatives(split), sets=both)
     if protocol == "stream":
-        return evaluate_stream(scorer, split, visibility, sets=both, progress=progress)
+        return StreamQuestions(split, visibility, negatives=others, sets=both)
     raise ConfigError(f"protocol {protocol!r} is none of {', '.join(PROTOCOLS)}.")
 
 
-def own_questions(split: Split, visibility: Visibility) -> Questions:
-    """What `evaluate` asks of a model by the protocol of the stream's own suite."""
-    protocol = protocol_of(split.stream)
-    if protocol == "dgb":
-        return DgbQuestions(split, visibility)
-    if protocol == "tgb":
-        return TgbQuestions(split, visibility, tgb_negatives(split))
-    return StreamQuestions(split, visibility)
-
-
 def validation_questions(split: Split, visibility: Visibility) -> Questions:
-    """The same on validation rows alone, and no more than the figure that chooses epochs and settings needs."""
-    protocol = protocol_of(split.stream)
-    if protocol == "dgb":
-        return DgbQuestions(split, visibility, sets=("val",))
-    if protocol == "tgb":
-        return TgbQuestions(split, visibility, tgb_negatives(split), sets=("val",))
-    return StreamQuestions(split, visibility, negatives=_VALIDATION_NEGATIVES, sets=("val",))
+    """Validation rows alone, and no more than the figure that chooses epochs and settings needs."""
+    return make_questions(split, visibility, sets=("val",), others=_VALIDATION_NEGATIVES)
 
 
 def validation_metric(split: Split, visibility: Visibility) -> Callable[[Scorer], float]:
@@ -82,8 +81,7 @@ def validation_metric(split: Split, visibility: Visibility) -> Callable[[Scorer]
     questions, name = validation_questions(split, visibility), SELECTION[protocol_of(split.stream)]
 
     def measure(scorer: Scorer) -> float:
-        answers = ask(scorer, split.stream, questions)
-        return questions.result(scorer.name, answers).metrics["val"][name]
+        return figures(scorer, split.stream, questions).metrics["val"][name]
 
     return measure
 

@@ -48,3 +48,8 @@ def ask(scorer: Scorer, stream: EventStream, questions: Questions, progress: Pro
         ptr = asked.ptr[step.first : step.last + 1] - asked.ptr[step.first]
         table[step.first : step.last] = questions.answers(scores, ptr)
     return table
+
+
+def figures(scorer: Scorer, stream: EventStream, questions: Questions, progress: Progress | None = None) -> Result:
+    """What a fitted scorer's answers are worth."""
+    return questions.result(scorer.name, ask(scorer, stream, questions, progress))

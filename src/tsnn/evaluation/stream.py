@@ -15,8 +15,6 @@ from tsnn.errors import InputError
 from tsnn.evaluation.asking import Chain, Ranking
 from tsnn.evaluation.card import Result, make_card
 from tsnn.evaluation.metrics import BATCH, link_metrics, quick_average_precision, rank_metrics, ranks
-from tsnn.evaluation.questions import ask
-from tsnn.evaluation.scorer import Progress, Scorer
 from tsnn.types import F64, I64, Bool, Visibility
 
 SETS = ("val", "test")
@@ -85,21 +83,6 @@ class StreamQuestions:
         """AP in per cent."""
         first, last = (self.asked.starts[self._names.index("val") + i] for i in (0, 1))
         return 100 * quick_average_precision(answers[first:last, 0], answers[first:last, 1])
-
-
-def evaluate_stream(
-    scorer: Scorer,
-    split: Split,
-    visibility: Visibility,
-    *,
-    negatives: int = NEGATIVES,
-    seed: int = 0,
-    sets: Sequence[str] = SETS,
-    progress: Progress | None = None,
-) -> Result:
-    """Metrics of a fitted scorer."""
-    questions = StreamQuestions(split, visibility, negatives=negatives, seed=seed, sets=sets)
-    return questions.result(scorer.name, ask(scorer, split.stream, questions, progress))
 
 
 def draw_negatives(stream: EventStream, rows: I64, num: int, rng: np.random.Generator) -> tuple[I64, I64]:

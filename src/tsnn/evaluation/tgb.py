@@ -11,8 +11,6 @@ from tsnn.data.tgb_negatives import TgbNegatives
 from tsnn.evaluation.asking import Chain, Ranking
 from tsnn.evaluation.card import Result, make_card
 from tsnn.evaluation.metrics import rank_metrics, ranks
-from tsnn.evaluation.questions import ask
-from tsnn.evaluation.scorer import Progress, Scorer
 from tsnn.types import F64, I64, Visibility
 
 SETS = ("val", "test")
@@ -58,17 +56,3 @@ class TgbQuestions:
     def validation(self, answers: F64) -> float:
         """MRR."""
         return rank_metrics(self.asked.split(answers[:, 0])[self._names.index("val")], HITS_AT)["mrr"]
-
-
-def evaluate_tgb(
-    scorer: Scorer,
-    split: Split,
-    visibility: Visibility,
-    negatives: TgbNegatives,
-    *,
-    sets: Sequence[str] = SETS,
-    progress: Progress | None = None,
-) -> Result:
-    """Metrics of a fitted scorer."""
-    questions = TgbQuestions(split, visibility, negatives, sets=sets)
-    return questions.result(scorer.name, ask(scorer, split.stream, questions, progress))

@@ -16,7 +16,7 @@ from tsnn.config import Config
 from tsnn.engine.cuda import has_cupy
 from tsnn.engine.population import FREE
 from tsnn.errors import ConfigError, RunError, TsnnError
-from tsnn.evaluation.evaluate import own_questions
+from tsnn.evaluation.evaluate import make_questions
 from tsnn.study.jobs import FORMAT, Job, Outcome, identity_of, study_split
 from tsnn.training.population import PopulationTrainer
 from tsnn.training.turns import Turns, side_by_side
@@ -80,7 +80,7 @@ def run_population(jobs: list[Job], device: torch.device) -> Turns[list[Outcome]
     began = time.monotonic()
     trainer = PopulationTrainer([Config.parse(job.config) for job in jobs], split, device)
     trained = yield from trainer.run()
-    questions = own_questions(split, Visibility.parse(first.visibility))
+    questions = make_questions(split, Visibility.parse(first.visibility))
     answers = yield from trainer.evaluate(questions)
     whole = {"seconds": round(time.monotonic() - began, 1), "population": len(jobs)}
     outcomes = []

@@ -184,8 +184,8 @@ def _tune_population(
     """Generations of trials, each trained at once; every one is told before the next is asked for."""
     split, state, device = _tuning_split(search.data), _optuna().trial.TrialState, gpu()
     say = progress or (lambda done, total: None)
+    say(len(_finished(study)), trials)
     while (done := len(_finished(study))) < trials and (deadline is None or time.time() < deadline):
-        say(done, trials)
         shapes = [_ask(study, number) for number in _shares(min(size, trials - done))]
         for trained in side_by_side([_train(search, asked, split, device) for asked in shapes], device):
             for trial, best in trained:
@@ -193,7 +193,7 @@ def _tune_population(
                     study.tell(trial, state=state.PRUNED)
                 else:
                     study.tell(trial, best)
-    say(len(_finished(study)), trials)
+            say(len(_finished(study)), trials)
 
 
 def _shares(trials: int) -> list[int]:
