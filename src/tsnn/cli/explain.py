@@ -9,7 +9,7 @@ import typer
 
 from tsnn.cli.display import console, print_json
 from tsnn.cli.options import Json, RunFolder
-from tsnn.cli.recommend import At, EdgeType, node_id, question_time
+from tsnn.cli.recommend import At, EdgeType, node_id
 
 
 def explain(
@@ -26,7 +26,7 @@ def explain(
 
     predictor = Predictor.load(run)
     ends = node_id(predictor, src), node_id(predictor, dst)
-    explanation = predictor.explain(*ends, question_time(predictor, at), edge_type)
+    explanation = predictor.explain(*ends, predictor.question_time(at), edge_type)
     if figure is not None:
         explanation.figure(figure)
     if json:

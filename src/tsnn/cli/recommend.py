@@ -15,7 +15,7 @@ from tsnn.cli.options import Json, RunFolder
 from tsnn.errors import InputError
 
 if TYPE_CHECKING:
-    from tsnn.online.predictor import Predictor, Time
+    from tsnn.online.predictor import Predictor
 
 At = Annotated[
     float | None,
@@ -38,7 +38,7 @@ def recommend(
     from tsnn.online.predictor import Predictor
 
     predictor = Predictor.load(run)
-    source, time = node_id(predictor, src), question_time(predictor, at)
+    source, time = node_id(predictor, src), predictor.question_time(at)
     best = predictor.recommend(source, time, top, exclude_seen=exclude_seen, edge_type=edge_type, exact=not two_stage)
     if json:
         print_json({"src": source, "t": time, "recommendations": [asdict(one) for one in best]})
@@ -57,10 +57,3 @@ def node_id(predictor: Predictor, text: str) -> Hashable:
     if text.removeprefix("-").isdecimal() and predictor.knows(int(text)):
         return int(text)
     raise InputError(f"the run has never heard of node {text!r}; give an id of its data.")
-
-
-def question_time(predictor: Predictor, at: float | None) -> Time:
-    """The time asked for; by default one mean gap after the last event, so that all of them count."""
-    from tsnn.online.service_state import soon
-
-    return soon(predictor) if at is None else at

@@ -23,7 +23,7 @@ def serve(
 ) -> None:
     """Score, recommend and explain over HTTP while events come in; nothing acknowledged is ever lost."""
     try:
-        from tsnn.online.service_run import run_service
+        from tsnn.serve.process import run_service
     except ModuleNotFoundError as error:
         raise ConfigError(f"serving needs {error.name}; install it with pip install 'tsnn[serve]'.") from None
     run_service(

@@ -89,6 +89,13 @@ class Predictor:
         value: Time = self._state.clock.item()
         return value
 
+    def question_time(self, t: Time | None) -> Time:
+        """The time of a question: the one given, or a mean gap after the last event, so that every event counts."""
+        if t is not None:
+            return t
+        clock, gap = self.clock, self.run.model.shape.mean_gap
+        return clock + max(1, round(gap)) if isinstance(clock, int) else clock + gap
+
     @property
     def num_nodes(self) -> int:
         """Nodes heard of so far."""

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from tsnn.online import schemas
 from tsnn.online.predictor import Predictor
-from tsnn.online.service import LiveService
-from tsnn.online.service_drift import DriftTrace
-from tsnn.online.service_state import Time, soon
+from tsnn.serve import schemas
+from tsnn.serve.drift import DriftTrace
+from tsnn.serve.service import LiveService
+from tsnn.serve.state import Time
 
 RECENT = 12
 Name = int | str
@@ -20,7 +20,7 @@ def score(body: schemas.ScoreIn) -> Callable[[Predictor], schemas.ScoreOut]:
     """Scores of the destinations named."""
 
     def answer(predictor: Predictor) -> schemas.ScoreOut:
-        t = soon(predictor) if body.t is None else body.t
+        t = predictor.question_time(body.t)
         scores = predictor.score(body.src, list(body.dst), t, body.edge_type)
         return schemas.ScoreOut(src=body.src, t=t, scores=scores)
 
@@ -33,7 +33,7 @@ def recommend(
     """The best destinations."""
 
     def answer(predictor: Predictor) -> schemas.RecommendOut:
-        at = soon(predictor) if t is None else t
+        at = predictor.question_time(t)
         found = predictor.recommend(src, at, k, exclude_seen=exclude_seen, edge_type=edge_type, exact=exact)
         ranked = [schemas.Ranked(**asdict(entry)) for entry in found]
         return schemas.RecommendOut(src=src, t=at, known=predictor.knows(src), exact=exact, destinations=ranked)
@@ -45,7 +45,7 @@ def explain(src: Name, dst: Name, t: Time | None, edge_type: int | None) -> Call
     """One score with its reasons."""
 
     def answer(predictor: Predictor) -> dict[str, Any]:
-        at = soon(predictor) if t is None else t
+        at = predictor.question_time(t)
         return predictor.explain(src, dst, at, edge_type).to_dict()
 
     return answer

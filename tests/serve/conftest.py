@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from tests.online.runs import make_small_run
-from tsnn.online.service import LiveService
-from tsnn.online.service_http import build_application
+from tests.serve.runs import make_small_run
+from tsnn.serve.http import build_application
+from tsnn.serve.service import LiveService
 
 
 @pytest.fixture(scope="session")

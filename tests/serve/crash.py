@@ -4,7 +4,7 @@ After each kill the log must hold every acknowledged event exactly once, and wha
 must equal, bit for bit, a predictor that was fed the same events one by one and never interrupted. The restarted server
 must then give exactly that predictor's scores.
 
-    python -m tests.online.crash --kills 200
+    python -m tests.serve.crash --kills 200
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.online.runs import CLOCK, FEATURES, RELATIONS, make_small_run
-from tests.online.states import differences, fingerprint
+from tests.serve.runs import CLOCK, FEATURES, RELATIONS, make_small_run
+from tests.serve.states import differences, fingerprint
 from tsnn.bench.serve import Connection
-from tsnn.online.eventlog import Event
 from tsnn.online.predictor import Predictor
-from tsnn.online.schemas import EventIn
-from tsnn.online.service import restore, run_identity
-from tsnn.online.service_state import observe_events
+from tsnn.serve.eventlog import Event
+from tsnn.serve.schemas import EventIn
+from tsnn.serve.service import restore, run_identity
+from tsnn.serve.state import observe_events
 
 SENDERS, SINGLES, ASKERS, TICK = 4, 4, 2, 40
 SNAPSHOT_EVERY = 150

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tsnn.errors import InputError
-from tsnn.online.eventlog import Event
 from tsnn.online.predictor import Event as Observed
 from tsnn.online.predictor import Predictor
+from tsnn.serve.eventlog import Event
 
 Time = int | float
 
@@ -38,9 +38,3 @@ def observe_events(predictor: Predictor, events: Sequence[Event]) -> None:
 def _observed(event: Event) -> Observed:
     msg: Any = None if event.msg is None else np.frombuffer(event.msg, "<f4")
     return Observed(event.src, event.dst, event.t, msg, event.edge_type)
-
-
-def soon(predictor: Predictor) -> Time:
-    """When a question without a time is asked: a mean gap after the clock, so that every event counts."""
-    clock, gap = predictor.clock, predictor.run.model.shape.mean_gap
-    return clock + max(1, round(gap)) if isinstance(clock, int) else clock + gap

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from tsnn.errors import InputError
-from tsnn.online.eventlog import Event
+from tsnn.serve.eventlog import Event
 
 MAX_ID, MAX_KEY, MAX_FEATURES, MAX_CANDIDATES, MAX_TOP = 256, 200, 65_536, 100_000, 1000
 NOT_JSON = "the body is not JSON; send an object or, for events, a list of them."

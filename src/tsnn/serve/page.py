@@ -18,4 +18,4 @@ HEADERS = {
 
 def page_html() -> str:
     """The page's text."""
-    return files("tsnn.online").joinpath("static", "page.html").read_text("utf-8")
+    return files("tsnn.serve").joinpath("static", "page.html").read_text("utf-8")

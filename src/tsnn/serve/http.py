@@ -12,12 +12,11 @@ from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 
 from tsnn.errors import InputError, TsnnError
-from tsnn.online import schemas
-from tsnn.online import service_questions as questions
-from tsnn.online.page import HEADERS, page_html
-from tsnn.online.schemas import MAX_TOP, read_id, read_time
-from tsnn.online.service import BusyError, LiveService
-from tsnn.online.service_gate import Gate
+from tsnn.serve import answers, schemas
+from tsnn.serve.gate import Gate
+from tsnn.serve.page import HEADERS, page_html
+from tsnn.serve.schemas import MAX_TOP, read_id, read_time
+from tsnn.serve.service import BusyError, LiveService
 
 MAX_BODY = 4 * 2**20
 SrcParam = Annotated[
@@ -95,7 +94,7 @@ _EVENTS: dict[str, Any] = {
 def _add_questions(app: FastAPI, service: LiveService) -> None:
     @app.post("/score", summary="Score destinations")
     async def score(body: schemas.ScoreIn) -> schemas.ScoreOut:
-        return await asyncio.wrap_future(service.ask(questions.score(body)))
+        return await asyncio.wrap_future(service.ask(answers.score(body)))
 
     @app.get("/recommend", summary="The best destinations of a source, best first")
     async def recommend(
@@ -106,30 +105,30 @@ def _add_questions(app: FastAPI, service: LiveService) -> None:
         exclude_seen: bool = False,
         exact: bool = True,
     ) -> schemas.RecommendOut:
-        ask = questions.recommend(src, t, k, edge_type, exclude_seen, exact)
+        ask = answers.recommend(src, t, k, edge_type, exclude_seen, exact)
         return await asyncio.wrap_future(service.ask(ask))
 
     @app.get("/explain", summary="The parts of one score and what is behind them")
     async def explain(
         src: SrcParam, dst: SrcParam, t: TimeParam = None, edge_type: RelationParam = None
     ) -> dict[str, Any]:
-        return await asyncio.wrap_future(service.ask(questions.explain(src, dst, t, edge_type)))
+        return await asyncio.wrap_future(service.ask(answers.explain(src, dst, t, edge_type)))
 
     @app.get("/node", summary="The latest events of a node and the drift of its frame")
     async def node(id: SrcParam) -> schemas.NodeOut:
-        return await asyncio.wrap_future(service.ask(questions.node(id, service.drift)))
+        return await asyncio.wrap_future(service.ask(answers.node(id, service.drift)))
 
 
 def _add_status(app: FastAPI, service: LiveService) -> None:
     @app.get("/health", summary="Where the service stands", responses={503: {"model": schemas.HealthOut}})
     async def health(response: Response) -> schemas.HealthOut:
-        standing = questions.health(service)
+        standing = answers.health(service)
         response.status_code = 200 if standing.status == "ok" else 503
         return standing
 
     @app.get("/metrics", summary="The same for Prometheus", response_class=Response, responses=_PLAIN)
     async def metrics() -> Response:
-        questions.refresh_gauges(service)
+        answers.refresh_gauges(service)
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

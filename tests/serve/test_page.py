@@ -13,12 +13,11 @@ import playwright.sync_api as playwright
 import pytest
 import uvicorn
 
-from tests.online.runs import some_events
-from tsnn.online.page import page_html
-from tsnn.online.schemas import EventIn
-from tsnn.online.service import LiveService
-from tsnn.online.service_http import build_application
-from tsnn.online.service_state import soon
+from tests.serve.runs import some_events
+from tsnn.serve.http import build_application
+from tsnn.serve.page import page_html
+from tsnn.serve.schemas import EventIn
+from tsnn.serve.service import LiveService
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
@@ -91,7 +90,7 @@ def test_a_source_is_looked_up(site, page):
     page.wait_for_selector("#status.ok", timeout=15_000)
     look_up(page, "node 4")
     predictor = site.service.predictor
-    expected = predictor.recommend("node 4", soon(predictor), 10, edge_type=0)
+    expected = predictor.recommend("node 4", predictor.question_time(None), 10, edge_type=0)
     assert page.locator("#ranking .name").all_inner_texts() == [str(entry.dst) for entry in expected]
     for part in ("geometric", "residual", "edgebank"):
         bars = page.locator(f"#ranking .bar i.{part}").evaluate_all(
@@ -126,7 +125,7 @@ def test_reasons_are_those_of_the_time_of_the_ranking(site, page):
     page.goto(site.url)
     page.wait_for_selector("#status.ok", timeout=15_000)
     look_up(page, "node 4")
-    asked = soon(site.service.predictor)
+    asked = site.service.predictor.question_time(None)
     site.observe(some_events(1, start=site.service.predictor.clock + 1, seed=5))
     assert asked >= site.service.predictor.clock
     page.click("#ranking li:first-child .row")

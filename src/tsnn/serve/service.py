@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from tsnn.errors import InputError, RunError, TsnnError
-from tsnn.online.eventlog import Event, EventLog, FolderLock, LogError, Receipt
-from tsnn.online.metrics import Metrics
 from tsnn.online.predictor import Predictor
-from tsnn.online.service_drift import DriftTrace
-from tsnn.online.service_state import check_events, observe_events
-from tsnn.online.snapshots import file_digest, newest_snapshot, sweep_partial, write_snapshot
+from tsnn.serve.drift import DriftTrace
+from tsnn.serve.eventlog import Event, EventLog, FolderLock, LogError, Receipt
+from tsnn.serve.metrics import Metrics
+from tsnn.serve.snapshots import file_digest, newest_snapshot, sweep_partial, write_snapshot
+from tsnn.serve.state import check_events, observe_events
 from tsnn.training.run import CONFIG, IDS, STATE, WEIGHTS
 
 HOME = "online"

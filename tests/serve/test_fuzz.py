@@ -7,11 +7,11 @@ import schemathesis
 import schemathesis.specs.openapi.checks as openapi_checks
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.online.runs import make_small_run, some_events
-from tests.online.states import fingerprint
-from tsnn.online.schemas import EventIn
-from tsnn.online.service import LiveService
-from tsnn.online.service_http import build_application
+from tests.serve.runs import make_small_run, some_events
+from tests.serve.states import fingerprint
+from tsnn.serve.http import build_application
+from tsnn.serve.schemas import EventIn
+from tsnn.serve.service import LiveService
 
 LOCAL = {"Host": "localhost"}
 CHECKS = [

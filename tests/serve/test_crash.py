@@ -1,10 +1,10 @@
-"""A few kills in every test run; `python -m tests.online.crash --kills 200` for many."""
+"""A few kills in every test run; `python -m tests.serve.crash --kills 200` for many."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.online.crash import crash
+from tests.serve.crash import crash
 
 
 @pytest.mark.slow

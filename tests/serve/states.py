@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from tsnn.online.eventlog import Event
 from tsnn.online.predictor import Predictor
-from tsnn.online.service_state import observe_events
+from tsnn.serve.eventlog import Event
+from tsnn.serve.state import observe_events
 
 
 def fingerprint(predictor: Predictor) -> str:

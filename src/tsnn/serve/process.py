@@ -13,9 +13,9 @@ import torch
 import uvicorn
 
 from tsnn.errors import ConfigError
-from tsnn.online.service import LiveService
-from tsnn.online.service_gate import JsonLines, log
-from tsnn.online.service_http import build_application
+from tsnn.serve.gate import JsonLines, log
+from tsnn.serve.http import build_application
+from tsnn.serve.service import LiveService
 
 
 def run_service(

@@ -8,8 +8,8 @@ import resource
 import pytest
 
 from tsnn.errors import RunError
-from tsnn.online.eventlog import Event, EventLog, FolderLock, LogError, Receipt
-from tsnn.online.snapshots import MANIFEST, newest_snapshot, sweep_partial, write_snapshot
+from tsnn.serve.eventlog import Event, EventLog, FolderLock, LogError, Receipt
+from tsnn.serve.snapshots import MANIFEST, newest_snapshot, sweep_partial, write_snapshot
 
 EVENTS = [
     Event("alice", 7, 1.5, b"\x00\x00\x80?", 2, "a"),

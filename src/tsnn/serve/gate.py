@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from tsnn.online.metrics import Metrics
+from tsnn.serve.metrics import Metrics
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

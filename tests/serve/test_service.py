@@ -14,15 +14,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.online.runs import CLOCK, RELATIONS, some_events
-from tests.online.states import fingerprint, replay_one_by_one
+from tests.serve.runs import CLOCK, RELATIONS, some_events
+from tests.serve.states import fingerprint, replay_one_by_one
 from tsnn.errors import ConfigError, RunError
-from tsnn.online import schemas
-from tsnn.online.service import LiveService
-from tsnn.online.service_drift import turn
-from tsnn.online.service_gate import JsonLines, log
-from tsnn.online.service_http import build_application
-from tsnn.online.service_state import soon
+from tsnn.serve import schemas
+from tsnn.serve.drift import turn
+from tsnn.serve.gate import JsonLines, log
+from tsnn.serve.http import build_application
+from tsnn.serve.service import LiveService
 from tsnn.sheaf.householder import frame_matrix
 
 EVENT = some_events(1)[0]
@@ -204,7 +203,7 @@ def test_by_default_a_question_is_asked_soon_after_the_clock(serve):
     client = serve()
     client.post("/events", json=some_events(10))
     answer = client.get("/recommend", params={"src": 1, "edge_type": 0}).json()
-    assert answer["t"] == soon(client.service.predictor) > client.service.predictor.clock
+    assert answer["t"] == client.service.predictor.question_time(None) > client.service.predictor.clock
     node = client.get("/node", params={"id": some_events(10)[-1]["src"]}).json()
     assert node["recent"][0]["t"] == client.service.predictor.clock
 
@@ -440,7 +439,7 @@ def test_a_commit_that_fails_after_it_reached_the_disk_is_found_again(serve, mon
     def lost_answer(events, receipts=()):
         append(events, receipts)
         client.service.log.position -= len(events)  # as if the commit had been reported as failed
-        from tsnn.online.eventlog import LogError
+        from tsnn.serve.eventlog import LogError
 
         raise LogError("the event log took none of the events (disk I/O error); free the disk and send again.")
 
