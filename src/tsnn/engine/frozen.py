@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tsnn.config import ModelConfig
 from tsnn.engine import fused, kernels
 from tsnn.engine.fused import Logs, Parameters, Updater
+from tsnn.kernel_cache import kernel
 from tsnn.plan.chunk import UpdatePlan
 
 
@@ -53,7 +53,7 @@ class Frozen:
         return h, F, energy, smooth
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _fill(rows: Any, columns: Any, bias: Any, out: Any) -> None:
     """out = bias + rows columns, each row by itself and in the order of the columns' rows."""
     for r in range(len(rows)):

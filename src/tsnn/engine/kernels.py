@@ -43,6 +43,8 @@ import numpy as np
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import njit
 
+from tsnn.kernel_cache import kernel
+
 Ptr = Any  # a typed pointer inside the kernels
 Array = Any
 types: Any = numba.core.types
@@ -59,11 +61,11 @@ PANEL_VECTORS = 4 if _WIDE else 2  # accumulators of two endpoints must fit the 
 # linked by name, to whichever copy this process happened to load first, and copies are optimized differently. So
 # whatever holds a plain sum or product is _INLINE, and _INNER only what calls generated blocks of fixed order (0008).
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
-_INNER: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "error_model": "numpy"}
+_FREE: dict[str, Any] = {"fastmath": _FAST, "error_model": "numpy"}
+_INNER: dict[str, Any] = {**_FREE, "nogil": True}
 _INLINE: dict[str, Any] = {**_INNER, "forceinline": True}
 # Stages have one caller: merging them before code generation saves compiling each subtree of calls once per level.
 _STAGE: dict[str, Any] = {**_INNER, "inline": "always"}
-_ENTRY: dict[str, Any] = {**_INNER, "cache": True}
 
 # Slots of Tape.coef: coefficients of the applications of U at an endpoint.
 PRE, CARRY, POST, LIFT, GRU = 0, 1, 2, 3, 4
@@ -377,7 +379,7 @@ def layer(P: Ptr, nx: int, nc: int, x: Ptr, ldx: int, y: Ptr, ldy: int, lanes: i
         _block3(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
 
 
-@njit(**_ENTRY)
+@kernel(**_FREE)
 def pack(W: Array, stride_x: int, stride_c: int, nx: int, nc: int, shift: int, lanes: int, out: Array) -> None:
     """Lay W out for `layer`: panels of columns, each contiguous over x; columns past nc are zero.
 
@@ -400,7 +402,7 @@ def pack(W: Array, stride_x: int, stride_c: int, nx: int, nc: int, shift: int, l
         c0 += width
 
 
-@njit(**_ENTRY)
+@kernel(**_FREE)
 def pack_all(layers: Any, lanes: int) -> None:
     """`pack` of several weights, in one call."""
     for W, stride_x, stride_c, nx, nc, shift, out in layers:
@@ -1372,7 +1374,7 @@ def measure_energy(dims: Dims, plan: PlanArrays, tape: Tape, e: int) -> Any:
     return s
 
 
-@njit(**_ENTRY)
+@kernel(**_FREE)
 def forward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape) -> None:
     """The recurrence over the events of a chunk."""
     run_forward(dims, pointers(plan), pointers(weights), pointers(tape))
@@ -1764,7 +1766,7 @@ def initial_gradients(dims: Dims, tape: Tape, fr: Frames, fg: FrameGrads, grads:
             copy(at(grads.up_F, row * size), out, size)
 
 
-@njit(**_ENTRY)
+@kernel(**_FREE)
 def backward(dims: Dims, plan: PlanArrays, weights: Weights, tape: Tape, grads: Grads, base: int) -> None:
     """The adjoint of `forward`, events in reverse; weights packed transposed."""
     run_backward(dims, pointers(plan), pointers(weights), pointers(tape), pointers(grads), base)
@@ -1834,7 +1836,7 @@ def open_slot(slots: Slots, used: int, row: int, frame: int, query: int) -> None
     slots.query[used] = query
 
 
-@njit(**_ENTRY)
+@kernel(**_FREE)
 def assign_slots(src_h: Array, src_F: Array, cand_h: Array, cand_F: Array, bent: bool, table: Array, out: Slots) -> int:
     """Fill `out`; `table` (rows of the stalk log) comes in as -1. Returns how many slots there are."""
     slots, slot_of, used = pointers(out), ptr(table), 0
@@ -1872,7 +1874,7 @@ def lift_slots(h: Ptr, F: Ptr, bias: Ptr, slots: Slots, out: Lifted, fr: Frames,
         out.norm2[s] = dot(x, x, d)
 
 
-@njit(**_ENTRY)
+@kernel(**_FREE)
 def geometry(
     h: Array, F: Array, bias: Array, cand_ptr: Array, slots: Slots, kr: int, eps: float, lifted: Lifted, scratch: Array,
     out: Array,
@@ -1896,7 +1898,7 @@ def geometry(
             row[0], row[1], row[2], row[3] = far, inner, lifted.norm2[source], lifted.norm2[cand]
 
 
-@njit(**_ENTRY)
+@kernel(**_FREE)
 def distances(g: Array, q: Array, far: Array, inner: Array) -> None:
     """|q - g|^2 and <q, g> of one lifted source and many lifted candidates, in one reading of them."""
     own, d = ptr(q), len(q)
@@ -1944,7 +1946,7 @@ def scalars_adjoint(cand_ptr: Array, slots: Slots, lifted: Lifted, grads: Geomet
                 grads.touched[cand] = 1
 
 
-@njit(**_ENTRY)
+@kernel(**_FREE)
 def geometry_adjoint(
     h: Array, size: int, cand_ptr: Array, slots: Slots, kr: int, lifted: Lifted, grads: GeometryGrads
 ) -> None:

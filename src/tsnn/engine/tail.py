@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tsnn.kernel_cache import kernel
 from tsnn.model.decoder import NUM_SCALARS
 from tsnn.model.losses import NUM_LOSSES, Losses
 
@@ -102,7 +102,7 @@ def _softplus(x: float) -> float:
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _add_ranking(scores: Array, width: int, heat: float, to: Array) -> None:
     queries = len(scores) // width
     for q in range(queries):
@@ -113,7 +113,7 @@ def _add_ranking(scores: Array, width: int, heat: float, to: Array) -> None:
         to[0] += (math.log(mass) + (top - row[0]) / heat) / queries
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _ranking_gradient(scores: Array, width: int, heat: float, g: float, to: Array) -> None:
     queries = len(scores) // width
     for q in range(queries):
@@ -126,7 +126,7 @@ def _ranking_gradient(scores: Array, width: int, heat: float, g: float, to: Arra
             to[q * width + j] = g * (share - (j == 0)) / (heat * queries)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _add_binary(scores: Array, width: int, to: Array) -> None:
     queries = len(scores) // width
     for q in range(queries):
@@ -136,7 +136,7 @@ def _add_binary(scores: Array, width: int, to: Array) -> None:
             to[0] += 0.5 * (loss / (width - 1) if j else loss) / queries
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _add_binary_gradient(scores: Array, width: int, g: float, to: Array) -> None:
     queries = len(scores) // width
     for q in range(queries):
@@ -146,19 +146,19 @@ def _add_binary_gradient(scores: Array, width: int, g: float, to: Array) -> None
             to[q * width + j] += 0.5 * g * (positive / (width - 1) if j else positive - 1.0) / queries
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _add_squares(x: Array, to: Array) -> None:
     for value in x:
         to[0] += value * value / len(x)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _add_mean(x: Array, to: Array) -> None:
     for value in x:
         to[0] += value / len(x)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _scalars(geometry: Array, kappa: float, out: Array) -> None:
     for i in range(len(geometry)):
         d2, inner, src, dst = geometry[i]
@@ -169,7 +169,7 @@ def _scalars(geometry: Array, kappa: float, out: Array) -> None:
         out[i, 4] = math.log1p(d2)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _scalars_gradient(geometry: Array, kappa: float, up: Array, to: Array) -> float:
     """Fills the gradient of the geometry, returns that of kappa."""
     g_kappa = 0.0

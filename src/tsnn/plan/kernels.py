@@ -15,6 +15,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from tsnn.kernel_cache import kernel
 from tsnn.plan.facts import COLUMN
 from tsnn.types import F64, I32, I64, Bool
 
@@ -183,7 +184,7 @@ def _borrow(_: Any, arrays: Any) -> Any:
 borrow: Any = intrinsic(_borrow)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def _hash(key: Int, mask: Int) -> Int:
     x = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     x ^= x >> np.uint64(29)
@@ -191,12 +192,12 @@ def _hash(key: Int, mask: Int) -> Int:
     return np.int64((x >> np.uint64(20)) & np.uint64(mask))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def _pair(a: Int, b: Int) -> Int:
     return (np.int64(a) << np.int64(32)) | np.int64(b)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def _triple(a: Int, b: Int, c: Int) -> Int:
     """63 bits of a hash stand for the three: of a billion triples, two are mixed up with a chance of one in 18."""
     x = np.uint64(_pair(a, b)) * np.uint64(0x9E3779B97F4A7C15)
@@ -205,7 +206,7 @@ def _triple(a: Int, b: Int, c: Int) -> Int:
     return np.int64(x >> np.uint64(1))
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def find(keys: I64, key: Int) -> Int:
     """Slot of a key, or the empty slot where it belongs."""
     mask = len(keys) - 1
@@ -215,7 +216,7 @@ def find(keys: I64, key: Int) -> Int:
     return i
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def find_bank(keys: I64, rels: I64, key: Int, rel: Int) -> Int:
     """Slot of (key, relation), or the empty slot where it belongs."""
     mask = len(keys) - 1
@@ -225,7 +226,7 @@ def find_bank(keys: I64, rels: I64, key: Int, rel: Int) -> Int:
     return i
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def rehash(old_keys: I64, new_keys: I64) -> I64:
     """Place every key of a full table in a larger empty one; returns where each went (-1 for empty slots)."""
     moved = np.full(len(old_keys), -1, np.int64)
@@ -237,7 +238,7 @@ def rehash(old_keys: I64, new_keys: I64) -> I64:
     return moved
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def rehash_bank(old_keys: I64, old_rels: I64, new_keys: I64, new_rels: I64) -> I64:
     """The same for the table keyed by (pair, relation)."""
     moved = np.full(len(old_keys), -1, np.int64)
@@ -250,7 +251,7 @@ def rehash_bank(old_keys: I64, old_rels: I64, new_keys: I64, new_rels: I64) -> I
     return moved
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _push(tab: Tables, node: Int, other: Int, t: float, rel: Int) -> None:
     at = tab.ring_len[node] % tab.ring_id.shape[1]
     tab.ring_id[node, at] = other
@@ -259,18 +260,18 @@ def _push(tab: Tables, node: Int, other: Int, t: float, rel: Int) -> None:
     tab.ring_len[node] += 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def _ring_at(tab: Tables, node: Int, back: Int) -> Int:
     """Ring position of the entry `back` steps before the newest."""
     return (tab.ring_len[node] - 1 - back) % tab.ring_id.shape[1]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def _ring_size(tab: Tables, node: Int, limit: Int) -> Int:
     return min(tab.ring_len[node], min(limit, tab.ring_id.shape[1]))
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _observe_pair(tab: Tables, u: Int, v: Int, t: float, strength: float) -> None:
     i = find(tab.pair_key, _pair(u, v))
     if tab.pair_key[i] == EMPTY:
@@ -281,7 +282,7 @@ def _observe_pair(tab: Tables, u: Int, v: Int, t: float, strength: float) -> Non
     tab.pair_strength[i] = strength
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _expire(tab: Tables, t: float, window: float) -> None:
     """alg:edgebank, Expire: forget what is older than the window."""
     capacity = len(tab.queue_t)
@@ -297,7 +298,7 @@ def _expire(tab: Tables, t: float, window: float) -> None:
         tab.ints[QUEUE_HEAD] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _observe_bank(tab: Tables, u: Int, v: Int, rel: Int, t: float, window: float) -> None:
     """alg:edgebank, Observe."""
     i = find_bank(tab.bank_key, tab.bank_rel, _pair(u, v), rel)
@@ -322,7 +323,7 @@ def _observe_bank(tab: Tables, u: Int, v: Int, rel: Int, t: float, window: float
     tab.bank_last[i] = t
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _observe_move(tab: Tables, u: Int, v: Int) -> None:
     previous = tab.last_dst[u, 0]
     if previous >= 0:
@@ -344,7 +345,7 @@ def _observe_move(tab: Tables, u: Int, v: Int) -> None:
     tab.last_dst[u, 0] = v
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _fade(tab: Tables, node: Int, t: float, rate: float) -> None:
     """Bring a node's walks to time t: one of i steps fades i times."""
     if tab.degree[node]:
@@ -356,7 +357,7 @@ def _fade(tab: Tables, node: Int, t: float, rate: float) -> None:
                 tab.walk[node, i, x] = np.float32(tab.walk[node, i, x] * fade)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _observe_walks(tab: Tables, u: Int, v: Int, t: float, rate: float) -> None:
     """Every walk from one end goes on to the other. Longest first: a step must not be taken twice."""
     _fade(tab, u, t, rate)
@@ -370,7 +371,7 @@ def _observe_walks(tab: Tables, u: Int, v: Int, t: float, rate: float) -> None:
                 tab.walk[v, i, x] += from_u
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _observe_activity(tab: Tables, node: Int, role: Int, t: float, strength: float, rate: float) -> None:
     if tab.degree[node]:
         fade = math.exp(-rate * (t - tab.last_t[node]))
@@ -380,7 +381,7 @@ def _observe_activity(tab: Tables, node: Int, role: Int, t: float, strength: flo
     tab.recent[node, 2] += strength
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def observe(tab: Tables, opt: Options, u: Int, v: Int, t: float, rel: Int, strength: float) -> None:
     """Let every counter know of one event. The only writer of Tables."""
     _observe_pair(tab, u, v, t, strength)
@@ -405,7 +406,7 @@ def observe(tab: Tables, opt: Options, u: Int, v: Int, t: float, rel: Int, stren
     tab.in_degree[v] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _enter(scr: Scratch, nodes: I64, node: Int, n0: Int) -> Int:
     """Give the node a row among the chunk's initial states if it has none; returns the number of rows."""
     if scr.slot[node] < 0:
@@ -417,7 +418,7 @@ def _enter(scr: Scratch, nodes: I64, node: Int, n0: Int) -> Int:
     return n0
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _collect(
     tab: Tables,
     scr: Scratch,
@@ -445,7 +446,7 @@ def _collect(
     return m, n0
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _plan_update(
     tab: Tables, scr: Scratch, out: UpdateOut, opt: Options, e: Int, u: Int, v: Int, t: float, m: Int, n0: Int
 ) -> tuple[Int, Int]:
@@ -539,7 +540,7 @@ def _successor_facts(tab: Tables, u: Int, c: Int, row: F64) -> None:
             row[SUCC_PAIR_SHARE] = tab.trip_count[i] / tab.succ_count[find(tab.succ_key, _pair(before, last))]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _mark_source(tab: Tables, scr: Scratch, opt: Options, u: Int) -> tuple[Int, Int, float]:
     """Stamp the source's recent neighbors and, two hops out, theirs; returns stamp, number and hop mass."""
     scr.stamp[0] += 1
@@ -704,7 +705,7 @@ def _candidate_facts(
         _walk_facts(tab, u, c, at_u, at_c, row)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _plan_neighbors(
     tab: Tables, scr: Scratch, opt: Options, nodes: I64, u: Int, t: float, q: Int, out: ScoreOut, n0: Int
 ) -> Int:
@@ -722,7 +723,7 @@ def _plan_neighbors(
     return n0
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _plan_score(
     tab: Tables,
     scr: Scratch,
@@ -756,7 +757,7 @@ def _plan_score(
     return n0
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def sweep(
     tab: Tables,
     scr: Scratch,
@@ -803,7 +804,7 @@ def sweep(
     return n0, m
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def resolve(codes: tuple[I32, ...], n0: Int) -> None:
     """Turn the sweep's codes into version rows, now that the number of initial rows is known."""
     for column in codes:
@@ -813,7 +814,7 @@ def resolve(codes: tuple[I32, ...], n0: Int) -> None:
                 flat[i] += n0 - OUT
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def advance(
     tab: Tables, opt: Options, src: I64, dst: I64, t: F64, rel: I64, strength: F64, start: Int, stop: Int
 ) -> None:
@@ -822,7 +823,7 @@ def advance(
         observe(tab, opt, src[r], dst[r], t[r], rel[r], strength[r])
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def probe(tab: Tables, scr: Scratch, opt: Options, u: Int, t: float, rel: Int, cand: I64, facts: F64) -> None:
     """Facts of these candidates of one source."""
     at_u = _source_facts(tab, opt, u, t, scr.source)
@@ -831,7 +832,7 @@ def probe(tab: Tables, scr: Scratch, opt: Options, u: Int, t: float, rel: Int, c
         _candidate_facts(tab, scr, opt, u, cand[j], rel, t, at_u, marked, facts[j])
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def mark_near(tab: Tables, scr: Scratch, opt: Options, u: Int, cand: I64, near: Bool) -> None:
     """Mark every candidate that may share a neighbor with the source, straight or over two hops."""
     stamp = _mark_source(tab, scr, opt, u)[0]
@@ -853,7 +854,7 @@ def _count(keys: I64, counts: I64, key: Int) -> Int:
     return counts[i] if keys[i] != EMPTY else 0
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def shared_events(tab: Tables, u: Int, cand: I64, events: I64) -> None:
     """Events between the source and each candidate, either way, and moves to it from the source's last destinations."""
     for j in range(len(cand)):

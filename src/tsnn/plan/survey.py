@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from tsnn.kernel_cache import kernel
 from tsnn.plan import kernels
 from tsnn.plan.counters import Counters
 from tsnn.plan.facts import FACTS
@@ -69,7 +69,7 @@ def survey(
     return facts
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _plain_facts(tab: Tables, rate: float, src: int, t: float, cand: I64, facts: Any) -> None:
     """What either says by itself; everything else as for two nodes that never met."""
     degree, in_degree, last_t, last_in_t = tab.degree, tab.in_degree, tab.last_t, tab.last_in_t
@@ -101,7 +101,7 @@ def _plain_facts(tab: Tables, rate: float, src: int, t: float, cand: I64, facts:
             facts[j, DST_IN_GAP] = t - last_in_t[c]
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@kernel(fastmath={"reassoc", "contract"})
 def _walk_facts(walk: Any, last_t: Any, degree: Any, rate: float, src: int, t: float, cand: I64, facts: Any) -> None:
     """`kernels._walk_facts` of all candidates, each candidate's walks being read once."""
     own, dim = walk[src], walk.shape[2]
