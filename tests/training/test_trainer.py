@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from tests.test_contracts import tied_stream
 from tsnn.data.catalog import default_split, load
 from tsnn.data.split import split_by_time
 from tsnn.errors import RunError, TsnnError
+from tsnn.model.losses import LOSSES
 from tsnn.training import trainer as trainer_module
 from tsnn.training.trainer import Trainer
 
@@ -161,3 +163,31 @@ def test_no_epochs_leave_the_warm_head_alone():
     trained = trainer.run()
     assert trained.best_epoch == -1
     assert not trained.model.head.geometry_weight
+
+
+GOLDEN = {
+    "a warm head, compiled": (
+        {"train__warmup": 2},
+        [[1.3843520768867406, 0.7049987215621819, 1.3852683963732666, 0.10253218774274758, 0.0025060546404194334,
+          0.1680110651463279],
+         [1.3838226041865511, 0.7009992240579813, 1.3849898682734645, 0.09095933068326036, 0.0038850363724053055,
+          0.0840108534693129]],
+    ),
+    "minibatches of one cut, event by event": (
+        {"train__visibility": "batch:25", "train__engine": "reference", "model__attention": True},
+        [[1.3627286014152937, 1.149577442679271, 1.3684474712613919, 0.11279434152193937, 0.006834205209046674,
+          0.22316951931766185],
+         [1.3433055801617946, 1.0464019279352608, 1.3484310314594952, 0.06425631450615345, 0.01476962097551197,
+          0.1824608426335514]],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_golden_losses(case, tmp_path):
+    """Two epochs in float64; the tolerance leaves room for another machine's matrix products and for nothing else."""
+    settings, expected = GOLDEN[case]
+    make(tmp_path, train__dtype="float64", train__negatives=3, features__walks=True, **settings).run()
+    entries = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    found = [[entry["losses"][name] for name in LOSSES] for entry in entries]
+    assert np.array(found) == pytest.approx(np.array(expected), rel=1e-9)
