@@ -5,10 +5,9 @@ import pytest
 
 from tests.evaluation.streams import History, replay, tied_split, tied_stream
 from tsnn.data.events import NodeIds, make_stream
-from tsnn.data.queries import Queries
+from tsnn.data.queries import Queries, Ranking, pairs
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError, RunError
-from tsnn.evaluation.asking import Ranking, pairs
 from tsnn.evaluation.baselines import (
     DGB_MODES,
     TGB_MODES,

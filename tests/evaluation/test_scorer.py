@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.evaluation.streams import tied_split
+from tsnn.data.queries import Chain, Ranking, concatenate, merge, pairs
 from tsnn.errors import InputError
-from tsnn.evaluation.asking import Chain, Ranking, concatenate, merge, pairs
 from tsnn.evaluation.baselines import EdgeBank, Popularity, Recency
 from tsnn.evaluation.scorer import Block, score_queries
 from tsnn.types import F64, Visibility

@@ -60,7 +60,7 @@ def test_the_feature_is_added_to_the_score(tmp_path):
     import numpy as np
 
     import tsnn
-    from tsnn.evaluation.asking import pairs
+    from tsnn.data.queries import pairs
     from tsnn.evaluation.scorer import plan_blocks, score_queries
 
     module = example("add_a_feature")

@@ -1,13 +1,16 @@
-"""Queries: what is to be scored, and the cut that says from which rows."""
+"""Queries: what is to be scored, and the cut that says from which rows; as a table, or made slice by slice."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsnn.types import I64
+from tsnn.data.events import EventStream
+from tsnn.types import F64, I64
 
 
 @dataclass(frozen=True)
@@ -43,3 +46,145 @@ class Queries:
 
 _NONE = np.zeros(0, np.int64)
 NO_QUERIES = Queries(_NONE, _NONE, np.zeros(0), _NONE, np.zeros(1, np.int64), _NONE)
+
+
+class Asked(Protocol):
+    """Queries sorted by cut, in memory (`Queries`) or made slice by slice."""
+
+    @property
+    def cut(self) -> I64:
+        """Rows each query may see."""
+        ...
+
+    @property
+    def ptr(self) -> I64:
+        """Bounds of each query's candidates."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def slice(self, start: int, stop: int) -> Queries:
+        """Queries start .. stop-1."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """One query per row, the row's own destination first, then its negatives.
+
+    Candidates are put together slice by slice, so a large set of negatives is never copied as a whole.
+    """
+
+    stream: EventStream
+    rows: I64
+    cut: I64
+    bounds: I64  # negatives of row i are nodes[bounds[i]:bounds[i+1]]
+    nodes: NDArray[np.integer]
+
+    @property
+    def ptr(self) -> I64:
+        """Bounds of each query's candidates."""
+        return _with_positives(self.bounds)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def slice(self, start: int, stop: int) -> Queries:
+        """Queries start .. stop-1."""
+        rows, bounds = self.rows[start:stop], self.bounds[start : stop + 1]
+        cand = np.insert(
+            self.nodes[bounds[0] : bounds[-1]].astype(np.int64), bounds[:-1] - bounds[0], self.stream.dst[rows]
+        )
+        stream = self.stream
+        return Queries(
+            self.cut[start:stop],
+            stream.src[rows],
+            stream.t[rows],
+            relations(stream, rows),
+            _with_positives(bounds),
+            cand,
+        )
+
+
+def _with_positives(bounds: I64) -> I64:
+    ptr: I64 = bounds - bounds[0] + np.arange(len(bounds))
+    return ptr
+
+
+class Chain:
+    """Sets of queries one after the other, each cut no earlier than those before it."""
+
+    def __init__(self, parts: Sequence[Asked]) -> None:
+        self.parts = parts
+        self.starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+        sizes = np.concatenate([np.diff(part.ptr) for part in parts])
+        self.cut: I64 = np.concatenate([part.cut for part in parts])
+        self.ptr: I64 = np.concatenate([[0], np.cumsum(sizes)])
+
+    def __len__(self) -> int:
+        return len(self.cut)
+
+    def slice(self, start: int, stop: int) -> Queries:
+        """Queries start .. stop-1."""
+        pieces = [
+            part.slice(max(start - first, 0), min(stop - first, len(part)))
+            for part, first in zip(self.parts, self.starts, strict=False)
+            if start < first + len(part) and stop > first
+        ]
+        if not pieces:
+            return self.parts[0].slice(0, 0)
+        return pieces[0] if len(pieces) == 1 else concatenate(pieces)
+
+    def split(self, per_query: F64) -> list[F64]:
+        """One value per query, back to the sets."""
+        return np.split(per_query, self.starts[1:-1])
+
+
+def concatenate(sets: Sequence[Queries]) -> Queries:
+    """Sets one after the other."""
+    sizes = np.concatenate([np.diff(q.ptr) for q in sets])
+    return Queries(
+        cut=np.concatenate([q.cut for q in sets]),
+        src=np.concatenate([q.src for q in sets]),
+        t=np.concatenate([q.t for q in sets]),
+        edge_type=np.concatenate([q.edge_type for q in sets]),
+        ptr=np.concatenate([[0], np.cumsum(sizes)]),
+        cand=np.concatenate([q.cand for q in sets]),
+    )
+
+
+def pairs(stream: EventStream, rows: I64, cut: I64, src: I64, dst: I64) -> Queries:
+    """One single-candidate query per row: does src[i] -> dst[i] happen at the row's time."""
+    ptr = np.arange(len(rows) + 1, dtype=np.int64)
+    return Queries(cut, src, stream.t[rows], relations(stream, rows), ptr, dst)
+
+
+def relations(stream: EventStream, rows: I64) -> I64:
+    """Relations of rows; zeros where the stream has none."""
+    return np.zeros(len(rows), dtype=np.int64) if stream.edge_type is None else stream.edge_type[rows]
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Several sets of queries as one, sorted by cut, and the way back."""
+
+    queries: Queries
+    place: I64  # (nc,) where each merged candidate stood in the concatenation
+    bounds: I64  # where each set's candidates begin and end there
+
+    def unmerge(self, scores: F64) -> list[F64]:
+        """Scores of each set, aligned with its own candidates."""
+        back = np.empty_like(scores)
+        back[self.place] = scores
+        return [back[a:b] for a, b in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
+
+
+def merge(sets: Sequence[Queries]) -> Merged:
+    """All sets in one replay. Ties of cut keep the order of the sets."""
+    flat = concatenate(sets)
+    order = np.argsort(flat.cut, kind="stable")
+    sizes = np.diff(flat.ptr)[order]
+    ptr = np.concatenate([[0], np.cumsum(sizes)])
+    place = np.repeat(flat.ptr[order] - ptr[:-1], sizes) + np.arange(ptr[-1])
+    queries = Queries(flat.cut[order], flat.src[order], flat.t[order], flat.edge_type[order], ptr, flat.cand[place])
+    return Merged(queries, place, np.concatenate([[0], np.cumsum([len(q.cand) for q in sets])]))

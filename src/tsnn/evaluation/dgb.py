@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tsnn.data.negatives import SEEDS, DgbNegatives
-from tsnn.data.queries import Queries
+from tsnn.data.queries import Queries, merge, pairs
 from tsnn.data.split import Split
 from tsnn.errors import InputError
-from tsnn.evaluation.asking import merge, pairs
 from tsnn.evaluation.card import Result, make_card
 from tsnn.evaluation.metrics import BATCH, link_metrics, quick_average_precision
 from tsnn.types import F64, I64, Visibility

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from tsnn.config import FeatureConfig
 from tsnn.data.events import EventStream
 from tsnn.data.negatives import NegativePool, draw_training_negatives
+from tsnn.data.queries import pairs
 from tsnn.data.split import Split
 from tsnn.errors import RunError
-from tsnn.evaluation.asking import pairs
 from tsnn.evaluation.metrics import average_precision, mean_over_batches
 from tsnn.evaluation.scorer import plan_blocks
 from tsnn.model.features import feature_matrix, feature_names

@@ -12,8 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from tsnn.data.events import EventStream
+from tsnn.data.queries import Asked
 from tsnn.evaluation.card import Result
-from tsnn.evaluation.scorer import Asked, Progress, Scorer, score_blocks
+from tsnn.evaluation.scorer import Progress, Scorer, score_blocks
 from tsnn.types import F64, I64
 
 
@@ -40,16 +41,11 @@ class Questions(Protocol):
         ...
 
 
-def ask(scorer: Scorer, stream: EventStream, questions: Questions, progress: Progress | None = None) -> F64:
-    """A scorer's answers to all questions, from one replay of the stream."""
+def figures(scorer: Scorer, stream: EventStream, questions: Questions, progress: Progress | None = None) -> Result:
+    """What a fitted scorer's answers are worth, from one replay of the stream."""
     asked = questions.asked
-    table = np.empty((len(asked), questions.columns))
+    answers = np.empty((len(asked), questions.columns))
     for step, scores in score_blocks(scorer, stream, asked, progress=progress):
         ptr = asked.ptr[step.first : step.last + 1] - asked.ptr[step.first]
-        table[step.first : step.last] = questions.answers(scores, ptr)
-    return table
-
-
-def figures(scorer: Scorer, stream: EventStream, questions: Questions, progress: Progress | None = None) -> Result:
-    """What a fitted scorer's answers are worth."""
-    return questions.result(scorer.name, ask(scorer, stream, questions, progress))
+        answers[step.first : step.last] = questions.answers(scores, ptr)
+    return questions.result(scorer.name, answers)

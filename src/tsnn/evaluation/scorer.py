@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tsnn.data.events import EventStream
-from tsnn.data.queries import NO_QUERIES, Queries
+from tsnn.data.queries import NO_QUERIES, Asked, Queries
 from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.plan.ahead import ahead
@@ -25,26 +25,6 @@ from tsnn.types import F64, I64, Visibility
 MAX_ROWS = 2000  # rows of the recurrence per block
 MAX_CANDIDATES = 100_000  # candidates per block; bounds memory whatever the number of negatives
 Progress = Callable[[int, int], None]  # work done and in all, in rows run plus candidates scored
-
-
-class Asked(Protocol):
-    """Queries sorted by cut, in memory (`Queries`) or made slice by slice."""
-
-    @property
-    def cut(self) -> I64:
-        """Rows each query may see."""
-        ...
-
-    @property
-    def ptr(self) -> I64:
-        """Bounds of each query's candidates."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def slice(self, start: int, stop: int) -> Queries:
-        """Queries start .. stop-1."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tsnn.data.events import EventStream
+from tsnn.data.queries import Chain, Ranking
 from tsnn.data.split import Split
 from tsnn.errors import InputError
-from tsnn.evaluation.asking import Chain, Ranking
 from tsnn.evaluation.card import Result, make_card
 from tsnn.evaluation.metrics import BATCH, link_metrics, quick_average_precision, rank_metrics, ranks
 from tsnn.types import F64, I64, Bool, Visibility

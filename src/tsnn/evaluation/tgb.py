@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tsnn.data.queries import Chain, Ranking
 from tsnn.data.split import Split
 from tsnn.data.tgb_negatives import TgbNegatives
-from tsnn.evaluation.asking import Chain, Ranking
 from tsnn.evaluation.card import Result, make_card
 from tsnn.evaluation.metrics import rank_metrics, ranks
 from tsnn.types import F64, I64, Visibility

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from tsnn.data.queries import Ranking
 from tsnn.data.split import Split
 from tsnn.engine.engine import pick_engine, score
-from tsnn.evaluation.asking import Ranking
 from tsnn.evaluation.metrics import ranks
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import Block, Step, plan_blocks

@@ -14,8 +14,8 @@ import numpy as np
 
 from tsnn.data.catalog import tgb_negatives
 from tsnn.data.negatives import DgbNegatives
+from tsnn.data.queries import Ranking, pairs
 from tsnn.data.split import Split
-from tsnn.evaluation.asking import Ranking, pairs
 from tsnn.evaluation.evaluate import protocol_of
 from tsnn.evaluation.metrics import average_precision, rank_metrics, ranks
 from tsnn.evaluation.scorer import Scorer, plan_blocks, score_blocks
