@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,18 @@ I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 U64 = NDArray[np.uint64]
 Bool = NDArray[np.bool_]
+
+
+class Progress(Protocol):
+    """Told again and again how far a piece of work is: events, candidates, jobs, whatever it counts."""
+
+    def __call__(self, done: int, total: int, text: str = "") -> None:
+        """So much is done of so much; `text` says what is going on, where there is more to say."""
+        ...
+
+
+def unwatched(done: int, total: int, text: str = "") -> None:
+    """The progress of work that nobody watches."""
 
 
 @dataclass(frozen=True)

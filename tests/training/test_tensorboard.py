@@ -8,7 +8,6 @@ import pytest
 
 from tsnn.errors import ConfigError
 from tsnn.training.tensorboard import TensorBoard
-from tsnn.training.trainer import Progress
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -18,7 +17,7 @@ def test_losses_validation_and_the_running_loss_arrive(tmp_path):
 
     with TensorBoard(tmp_path) as board:
         for row in (0, 100, 2000, 2100, 4000):
-            board.progress(Progress(epoch=0, epochs=2, row=row, rows=5000, loss=row / 1000, best=-1.0))
+            board.running_loss(row, row / 1000)
         board.entry(epoch=0, step=50, losses={"ce": 0.5, "geo": 0.25}, validation=81.5)
         board.entry(epoch=1, step=100, losses={"ce": 0.4, "geo": 0.2}, validation=82.5)
     read = EventAccumulator(str(tmp_path)).Reload()

@@ -6,14 +6,14 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-if TYPE_CHECKING:
-    from tsnn.training.trainer import Progress as TrainingProgress
+from tsnn.types import Progress, unwatched
 
 console = Console(stderr=True)  # progress and remarks; results go to standard output
 
@@ -27,14 +27,14 @@ class Bar:
     """A progress bar that appears with the first thing it has to show: a refusal before any work stays one sentence."""
 
     def __init__(self, *columns: ProgressColumn) -> None:
-        self._bar = Progress(*columns, console=console)
+        self._bar = rich_progress.Progress(*columns, console=console)
 
-    def show(self, description: str, done: int, total: int, **fields: Any) -> None:
+    def show(self, done: int, total: int, text: str = "", **fields: Any) -> None:
         """Draw it so far."""
         if self._bar.tasks:
-            self._bar.update(self._bar.task_ids[0], description=description, completed=done, total=total, **fields)
+            self._bar.update(self._bar.task_ids[0], description=text, completed=done, total=total, **fields)
         else:
-            self._bar.add_task(description, completed=done, total=total, **fields)
+            self._bar.add_task(text, completed=done, total=total, **fields)
             self._bar.start()
 
     def fill(self) -> None:
@@ -62,24 +62,21 @@ Say = Callable[[str], None]
 
 
 @contextmanager
-def training_bar(quiet: bool) -> Iterator[tuple[Callable[[TrainingProgress], None] | None, Say | None]]:
+def training_bar(quiet: bool) -> Iterator[tuple[Progress, Say | None]]:
     """Two callbacks for training: one draws a bar with events/s and time left, the other says what comes after."""
     if quiet:
-        yield None, None
+        yield unwatched, None
         return
     columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn()]
     with shown_bar(*columns) as bar:
         began: list[tuple[float, int]] = []
 
-        def show(at: TrainingProgress) -> None:
-            done = at.epoch * at.rows + at.row
+        def show(done: int, total: int, text: str = "") -> None:
             if not began:
                 began.append((time.monotonic(), done))
             since, first = began[0]
             rate = f"{(done - first) / max(time.monotonic() - since, 1e-9):,.0f} events/s"
-            best = f", best validation {at.best:.4f}" if at.best >= 0 else ""
-            description = f"epoch {at.epoch + 1}/{at.epochs}, loss {at.loss:.4f}{best}"
-            bar.show(description, done, at.epochs * at.rows, rate=rate)
+            bar.show(done, total, text, rate=rate)
 
         def say(text: str) -> None:
             bar.fill()

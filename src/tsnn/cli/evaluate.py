@@ -40,7 +40,7 @@ def evaluate(
     seen = Visibility.parse(visibility)
     candidate, split = scorer_and_split(scorer, data, seed)
     with shown_bar(TextColumn("evaluating"), BarColumn(), TimeRemainingColumn()) as bar:
-        progress = None if json else lambda done, total: bar.show("", done, total)
+        progress = None if json else bar.show
         found = evaluate_scorer(candidate, split, seen, protocol=protocol, negatives=negatives, progress=progress)
     result = found.to_dict()
     if json:

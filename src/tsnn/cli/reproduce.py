@@ -78,4 +78,4 @@ def job_bar(quiet: bool) -> Iterator[Any]:
         return
     columns = [TextColumn("jobs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()]
     with shown_bar(*columns) as bar:
-        yield lambda done, total: bar.show("jobs", done, total)
+        yield bar.show

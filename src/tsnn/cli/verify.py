@@ -45,7 +45,7 @@ def verify(
     loaded = Run.load(run)
     stream = run_split(loaded, *([data] if data else [])).stream
     with shown_bar(TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TextColumn("events")) as bar:
-        progress = None if json else lambda done, total: bar.show("", done, total)
+        progress = None if json else bar.show
         outcome = verify_run(loaded.model, stream, samples=sample, step_size=step_size, progress=progress)
     document = _document(loaded, outcome)
     if step_size is None:

@@ -176,7 +176,7 @@ __device__ Stream own_stream(const Plan& plan, const Sizes& z, const Weights& we
 // ---------------------------------------------------------------------------------------------------------------
 
 // How far an event is. Going back, gradients of its leaves are there long before those of its endpoints.
-enum Progress { UNDER_WAY, LEAVES, ALL };
+enum Reached { UNDER_WAY, LEAVES, ALL };
 
 // Wait for an event, coded as twice its number, plus one if its leaves alone will not do; negative: for nothing.
 __device__ void await(const Stream& st, int code) {
@@ -188,8 +188,8 @@ __device__ void await(const Stream& st, int code) {
 // One thread says how far the team has got; it has met all that wrote. In the last warp, which can best be spared.
 __device__ bool is_speaker() { return rank() == 0 && threadIdx.x == THREADS - 1; }
 
-__device__ void publish(const Stream& st, int e, Progress progress) {
-    if (st.z.teams > 1 && is_speaker()) write_flag(st.turns + e, progress);
+__device__ void publish(const Stream& st, int e, Reached reached) {
+    if (st.z.teams > 1 && is_speaker()) write_flag(st.turns + e, reached);
 }
 
 // The team's next event in the order of the pass: `take` asks early, since the answer is long on its way; `announce`

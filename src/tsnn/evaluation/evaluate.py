@@ -13,10 +13,10 @@ from tsnn.evaluation.dgb import SETS as DGB_SETS
 from tsnn.evaluation.dgb import DgbQuestions
 from tsnn.evaluation.questions import Questions, figures
 from tsnn.evaluation.roster import baseline
-from tsnn.evaluation.scorer import Progress, Scorer
+from tsnn.evaluation.scorer import Scorer
 from tsnn.evaluation.stream import NEGATIVES, StreamQuestions
 from tsnn.evaluation.tgb import TgbQuestions
-from tsnn.types import Visibility
+from tsnn.types import Progress, Visibility
 
 PROTOCOLS = ("dgb", "tgb", "stream")
 COMPARED = ("edgebank", "popularity", "recency", "features")

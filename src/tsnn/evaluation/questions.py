@@ -14,8 +14,8 @@ import numpy as np
 from tsnn.data.events import EventStream
 from tsnn.data.queries import Asked
 from tsnn.evaluation.card import Result
-from tsnn.evaluation.scorer import Progress, Scorer, score_blocks
-from tsnn.types import F64, I64
+from tsnn.evaluation.scorer import Scorer, score_blocks
+from tsnn.types import F64, I64, Progress
 
 
 class Questions(Protocol):

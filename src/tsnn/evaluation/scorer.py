@@ -7,7 +7,7 @@ A query is answered from the first `cut` rows and nothing else; the loop decides
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -20,11 +20,10 @@ from tsnn.errors import InputError
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan
 from tsnn.plan.planner import Planner, PlanSpec
-from tsnn.types import F64, I64, Visibility
+from tsnn.types import F64, I64, Progress, Visibility
 
 MAX_ROWS = 2000  # rows of the recurrence per block
 MAX_CANDIDATES = 100_000  # candidates per block; bounds memory whatever the number of negatives
-Progress = Callable[[int, int], None]  # work done and in all, in rows run plus candidates scored
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,10 @@ def score_blocks(
     max_candidates: int = MAX_CANDIDATES,
     progress: Progress | None = None,
 ) -> Iterator[tuple[Step, F64]]:
-    """The progressive loop: update, then score, block after block; yields each step's scores."""
+    """The progressive loop: update, then score, block after block; yields each step's scores.
+
+    Progress is counted in rows run plus candidates scored.
+    """
     scorer.reset_state()
     total = (int(queries.cut[-1]) if len(queries) else 0) + int(queries.ptr[-1])
     for step, block in ahead(plan_blocks(stream, scorer.spec, queries, max_rows, max_candidates)):

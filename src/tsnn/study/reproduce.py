@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,10 @@ from tsnn.study.populations import ON_GPU, attempt_populations
 from tsnn.study.published import label
 from tsnn.study.tables import Cell, Overrides, Table, add_changes, addresses, make_row, table_named
 from tsnn.study.workers import run_tasks
-from tsnn.types import Visibility
+from tsnn.types import Progress, Visibility, unwatched
 
 COMMITTED = Path("results")  # seen from the project's root
 SEEDLESS = ("edgebank", "popularity", "recency")
-Progress = Callable[[int, int], None]  # jobs done and in all
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def run_missing(
     wanted = {job.key: job for job in jobs}
     records = {key: record for key, job in wanted.items() if (record := store.load(job)) is not None}
     missing = sorted((job for key, job in wanted.items() if key not in records), key=lambda job: job.scorer != MODEL)
-    say = progress or (lambda done, total: None)
+    say = progress or unwatched
     say(len(records), len(wanted))
     failed = []
     for outcome in _outcomes(missing, population, workers=workers, ray=ray):

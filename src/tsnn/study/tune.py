@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -36,7 +35,7 @@ from tsnn.study.workers import import_ray, run_tasks
 from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
 from tsnn.training.turns import Turns, side_by_side
-from tsnn.types import Visibility
+from tsnn.types import Progress, Visibility, unwatched
 
 STARTUP_TRIALS = 8  # before the median says anything
 WARMUP_EPOCHS = 2
@@ -72,7 +71,6 @@ CHOICES: dict[str, list[Any]] = {
     "features.cn_neighbors": [10, 20, 50],
 }
 Storage = str | tuple[str, int]  # a path of an SQLite file, or host and port of the process that holds one
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def tune(
     at: Storage = str(storage) if ray is None else _serve(_open(str(storage)))
     finished = len(_finished(study))
     tasks = [Task(search, at, number, deadline) for number in range(finished, trials)]
-    say = progress or (lambda done, total: None)
+    say = progress or unwatched
     say(finished, trials)
     for done, _ in enumerate(run_tasks(run_trial, tasks, workers=workers, ray=ray) if tasks else (), finished + 1):
         say(done, trials)
@@ -183,7 +181,7 @@ def _tune_population(
 ) -> None:
     """Generations of trials, each trained at once; every one is told before the next is asked for."""
     split, state, device = _tuning_split(search.data), _optuna().trial.TrialState, gpu()
-    say = progress or (lambda done, total: None)
+    say = progress or unwatched
     say(len(_finished(study)), trials)
     while (done := len(_finished(study))) < trials and (deadline is None or time.time() < deadline):
         shapes = [_ask(study, number) for number in _shares(min(size, trials - done))]

@@ -23,6 +23,7 @@ from tsnn.theory import diffusion, drift, frames, scope, transport, wl
 from tsnn.theory.active import ActiveSet
 from tsnn.theory.check import Check, conclude, equal
 from tsnn.theory.sample import EventSample, fit_dense, sample_events
+from tsnn.types import Progress
 
 TAU_H = 1e-2  # the operating regime that rem:houshlip claims
 ENGINE_ROUNDING = 1e-4  # an engine computes in the run's precision
@@ -36,7 +37,6 @@ KINDS = {
     "eq": "equation",
     "alg": "algorithm",
 }
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tsnn.errors import ConfigError
-
-if TYPE_CHECKING:  # the trainer may import this file
-    from tsnn.training.trainer import Progress
 
 FOLDER = "tensorboard"
 _ROWS = 2000  # training rows between two points of the running loss
@@ -28,11 +25,10 @@ class TensorBoard:
         self._writer: Any = SummaryWriter(str(folder))
         self._next = 0
 
-    def progress(self, at: Progress) -> None:
-        """A callback for the trainer: the epoch's mean loss so far, by rows trained on."""
-        rows = at.epoch * at.rows + at.row
+    def running_loss(self, rows: int, loss: float) -> None:
+        """The epoch's mean loss so far, once so many rows are trained on; most of these are left out."""
         if rows >= self._next:
-            self._writer.add_scalar("loss/running", at.loss, rows)
+            self._writer.add_scalar("loss/running", loss, rows)
             self._next = rows + _ROWS
 
     def entry(self, **entry: Any) -> None:

@@ -21,8 +21,8 @@ from tsnn.model.tsnn import TSNN
 from tsnn.training.run import METRICS, Run, save_run, write_config
 from tsnn.training.tensorboard import FOLDER as BOARD
 from tsnn.training.tensorboard import TensorBoard
-from tsnn.training.trainer import Progress, Trainer, check_device
-from tsnn.types import Visibility
+from tsnn.training.trainer import Trainer, check_device
+from tsnn.types import Progress, Visibility, unwatched
 
 Report = Callable[[str], None]
 
@@ -33,7 +33,7 @@ def train(
     config: Config | None = None,
     *,
     compare: bool = True,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress = unwatched,
     report: Report | None = None,
 ) -> Run:
     """Train on a stream's own split and leave a run folder; an interrupted call goes on where it stopped.

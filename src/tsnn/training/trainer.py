@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,21 +36,10 @@ from tsnn.training.journal import Journal
 from tsnn.training.optim import make_optimizer, set_rate
 from tsnn.training.tensorboard import TensorBoard
 from tsnn.training.warmup import warm_up
-from tsnn.types import Visibility
+from tsnn.types import Progress, Visibility, unwatched
 
 CHECKPOINT_SECONDS = 60.0
 Validate = Callable[[TSNN], float]
-
-
-class Progress(NamedTuple):
-    """What a progress bar shows."""
-
-    epoch: int
-    epochs: int
-    row: int
-    rows: int
-    loss: float
-    best: float
 
 
 @dataclass(frozen=True)
@@ -95,7 +83,7 @@ class Trainer:
         split: Split,
         validate: Validate,
         folder: Path | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Progress = unwatched,
         board: TensorBoard | None = None,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
@@ -236,10 +224,13 @@ class Trainer:
         position.sums = tuple(a + b for a, b in zip(position.sums or (0.0,) * len(terms), terms, strict=True))
         position.terms += 1
         mean = position.sums[0] / position.terms
-        at = Progress(position.epoch, train.epochs, position.row, self.split.train_end, mean, position.best_metric)
-        for show in (self._progress, self._board.progress if self._board else None):
-            if show is not None:
-                show(at)
+        rows = self.split.train_end
+        done = position.epoch * rows + position.row
+        best = f", best validation {position.best_metric:.4f}" if position.best_metric >= 0 else ""
+        said = f"epoch {position.epoch + 1}/{train.epochs}, loss {mean:.4f}{best}"
+        self._progress(done, train.epochs * rows, said)
+        if self._board is not None:
+            self._board.running_loss(done, mean)
 
     def _close_epoch(self) -> None:
         """Validate, keep the best weights, journal, checkpoint."""
