@@ -4,8 +4,9 @@
     python scripts/paper_map.py --check    fail where the page is out of date or a label lacks a function or a test
 
 A citation is a LaTeX label (`eq:message`) in a docstring, a comment or another string of src/tsnn or tests. It belongs
-to the innermost function or class around it; one at module level belongs to nobody and does not count. In tests only
-what stands inside a test function or a test class counts: the oracle and the helpers are not tests.
+to the innermost function or class around it; one at module level belongs to nobody and does not count. In CUDA source
+the comment right above a function belongs to it. In tests only what stands inside a test function or a test class
+counts: the oracle and the helpers are not tests.
 """
 
 from __future__ import annotations
@@ -122,19 +123,42 @@ def cited_lines(source: str) -> Iterator[tuple[str, int]]:
                 yield found.group(), token.start[0] + token.string.count("\n", 0, found.start())
 
 
+def cuda_scopes(source: str) -> Iterator[Scope]:
+    """Every device function of CUDA source with the comment right above it; a function ends at a brace in column 0."""
+    lines = source.splitlines()
+    for at, line in enumerate(lines):
+        head = re.match(r"(?:extern \"C\" )?__(?:device|global)__ .*?(\w+)\(", line)
+        if head is None or line.endswith(";"):
+            continue
+        first, last = at, at
+        while first and lines[first - 1].startswith(("//", "template")):
+            first -= 1
+        while not line.endswith("}") and lines[last] != "}":
+            last += 1
+        yield Scope(first + 1, last + 1, head[1])
+
+
+def cuda_cited_lines(source: str) -> Iterator[tuple[str, int]]:
+    """(label, line) of every citation in a comment of CUDA source."""
+    for number, line in enumerate(source.splitlines(), 1):
+        for found in LABEL.finditer(line.partition("//")[2]):
+            yield found.group(), number
+
+
 def file_citations(path: Path, shown: str) -> Iterator[tuple[str, str]]:
     """(label, place) of one file; the place is `file: qualified.name`, or the file alone at module level."""
     source = path.read_text(encoding="utf-8")
-    spans = list(scopes(ast.parse(source)))
-    for label, line in cited_lines(source):
+    is_cuda = path.suffix == ".cu"
+    spans = list(cuda_scopes(source) if is_cuda else scopes(ast.parse(source)))
+    for label, line in cuda_cited_lines(source) if is_cuda else cited_lines(source):
         around = [scope for scope in spans if scope.first <= line <= scope.last]
         yield label, f"{shown}: {around[-1].name}" if around else shown
 
 
 def citations(folder: Path) -> Citations:
-    """Citations of every Python file under a folder, places relative to it."""
+    """Citations of every Python and CUDA file under a folder, places relative to it."""
     found: Citations = defaultdict(set)
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.cu")]):
         for label, place in file_citations(path, path.relative_to(folder).as_posix()):
             found[label].add(place)
     return found

@@ -45,6 +45,19 @@ def test_only_a_test_covers_a_label(tmp_path: Path, test: str, covered: bool) ->
     assert bool(paper_map.PaperMap.scan(tree).checks(label)) is covered
 
 
+def test_in_cuda_a_comment_belongs_to_the_function_below_it_or_around_it() -> None:
+    label = "eq" + ":message"
+    source = f"// {label}\n\n// {label}\ntemplate <int N>\n__device__ int f(int x) {{\n  return x;  // {label}\n}}\n"
+    spans = list(paper_map.cuda_scopes(source))
+    assert [(scope.name, scope.first, scope.last) for scope in spans] == [("f", 3, 7)]
+    assert list(paper_map.cuda_cited_lines(source)) == [(label, 1), (label, 3), (label, 6)]
+
+
+def test_the_kernels_of_the_gpu_are_on_the_map() -> None:
+    places = paper_map.PaperMap.scan(ROOT).functions("alg" + ":tsnn")
+    assert any(place.startswith("engine/recurrence.cu: ") for place in places)
+
+
 def test_a_misspelt_label_is_a_problem(tmp_path: Path) -> None:
     label = "eq" + ":mesage"
     problems = paper_map.PaperMap.scan(_tree(tmp_path, f"def f():\n    '{label}'\n", "")).problems()
