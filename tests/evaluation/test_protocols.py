@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,14 +10,16 @@ from tests.evaluation.streams import tied_split, tied_stream
 from tsnn.data.dgb import split_dgb
 from tsnn.data.events import EventStream
 from tsnn.data.negatives import DgbNegatives
+from tsnn.data.split import Split
 from tsnn.data.tgb_negatives import TgbNegatives, generate_negatives
 from tsnn.errors import InputError
 from tsnn.evaluation.baselines import EdgeBank, Popularity
-from tsnn.evaluation.dgb import SETS
+from tsnn.evaluation.dgb import SETS, DgbQuestions
 from tsnn.evaluation.evaluate import evaluate
 from tsnn.evaluation.metrics import Evaluator, link_metrics
-from tsnn.evaluation.questions import figures
-from tsnn.evaluation.stream import distinct, draw_negatives
+from tsnn.evaluation.questions import Outcomes, Questions
+from tsnn.evaluation.scorer import figures, score_queries
+from tsnn.evaluation.stream import StreamQuestions, distinct, draw_negatives
 from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.types import Visibility
 
@@ -92,6 +95,58 @@ def test_any_stream_gets_both_kinds_of_figures() -> None:
     again = evaluate(EdgeBank(), split, Visibility.parse("strict"), protocol="stream")
     assert again.to_dict() == result.to_dict()
     assert json.dumps(result.to_dict(), allow_nan=False)
+
+
+def tgb_questions(split: Split, visibility: Visibility) -> TgbQuestions:
+    negatives = TgbNegatives(split)
+    negatives._generated, negatives.name = generate_negatives(split, 7), "tgbl-wiki"
+    return TgbQuestions(split, visibility, negatives)
+
+
+def outcomes_of(questions: Questions, stream: EventStream) -> dict[str, Outcomes]:
+    return questions.outcomes(
+        questions.answers(score_queries(Popularity(), stream, questions.asked), questions.asked.ptr)
+    )
+
+
+def seen_before(stream: EventStream, cut: int) -> np.ndarray:
+    return np.bincount(stream.dst[:cut], minlength=stream.num_nodes).astype(float)
+
+
+@pytest.mark.parametrize("protocol", [tgb_questions, StreamQuestions])
+def test_outcomes_are_each_positive_among_its_negatives(protocol: Callable[..., Questions]) -> None:
+    """Rebuilt one query at a time; the one negative of `stream` for AP is not among those that rank."""
+    split = split_dgb(tied_stream(5, events=900, nodes=30, times=300))
+    stream, questions = split.stream, protocol(split, BATCHES)
+    outcomes, asked = outcomes_of(questions, stream), questions.asked
+    rows = np.arange(split.train_end, stream.num_events)
+    np.testing.assert_array_equal(np.concatenate([outcomes["val"].rows, outcomes["test"].rows]), rows)
+    for i, row in enumerate(rows):
+        query, own = asked.slice(i, i + 1), outcomes["val" if row < split.val_end else "test"]
+        seen, at = seen_before(stream, int(query.cut[0]))[query.cand], row - own.rows[0]
+        ranked = seen[2:] if protocol is StreamQuestions else seen[1:]
+        rank = 1 + (ranked > seen[0]).sum() + (ranked == seen[0]).sum() / 2
+        assert (own.positive[at], own.negative[at], own.rank[at]) == (seen[0], seen[1], rank)
+    if protocol is StreamQuestions:
+        new, test = outcomes["new_test"], outcomes["test"]
+        np.testing.assert_array_equal(new.rows, split.new_rows(split.val_end, stream.num_events))
+        np.testing.assert_array_equal(new.rank, test.rank[np.isin(test.rows, new.rows)])
+
+
+@pytest.mark.parametrize("strategy", ["random", "historical"])
+def test_outcomes_of_dgb_are_each_positive_beside_its_one_negative(strategy: str) -> None:
+    split = split_dgb(tied_stream(5, events=900, nodes=30, times=300))
+    stream, cuts = split.stream, BATCHES.cuts(split.stream.t, split.segment_starts)
+    outcomes = outcomes_of(DgbQuestions(split, BATCHES, strategy=strategy), stream)
+    assert tuple(outcomes) == SETS
+    for name, own in outcomes.items():
+        drawn = DgbNegatives(split, name, strategy)
+        np.testing.assert_array_equal(own.rows, drawn.rows)
+        seen = [seen_before(stream, cuts[row]) for row in drawn.rows]
+        np.testing.assert_array_equal(own.positive, [s[v] for s, v in zip(seen, stream.dst[drawn.rows], strict=True)])
+        np.testing.assert_array_equal(own.negative, [s[v] for s, v in zip(seen, drawn.neg_dst, strict=True)])
+        sign = np.sign(own.negative - own.positive)
+        np.testing.assert_array_equal(own.rank, 1.5 + sign / 2)
 
 
 def test_negatives_of_a_stream_are_distinct_typed_and_never_the_positive() -> None:

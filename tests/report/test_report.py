@@ -22,7 +22,7 @@ from tsnn.data.table import write_table
 from tsnn.errors import InputError
 from tsnn.evaluation.metrics import average_precision
 from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.questions import figures
+from tsnn.evaluation.scorer import figures
 from tsnn.evaluation.stream import StreamQuestions
 from tsnn.report.figures import calibration, shares
 from tsnn.report.page import write_comparison, write_report

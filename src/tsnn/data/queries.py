@@ -136,7 +136,7 @@ class Chain:
         return pieces[0] if len(pieces) == 1 else concatenate(pieces)
 
     def split(self, per_query: F64) -> list[F64]:
-        """One value per query, back to the sets."""
+        """Rows of a table with one row per query, back to the sets."""
         return np.split(per_query, self.starts[1:-1])
 
 

@@ -11,6 +11,7 @@ from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.evaluation.card import Result, make_card
 from tsnn.evaluation.metrics import BATCH, link_metrics, quick_average_precision
+from tsnn.evaluation.questions import Outcomes
 from tsnn.types import F64, I64, Visibility
 
 SETS = tuple(SEEDS)  # val, new_val, test, new_test
@@ -64,10 +65,18 @@ class DgbQuestions:
         """The scores themselves."""
         return scores[:, None]
 
+    def outcomes(self, answers: F64) -> dict[str, Outcomes]:
+        """Each positive beside its one negative."""
+        parts = self._merged.unmerge(answers[:, 0])
+        found = {}
+        for name, pos, neg in zip(self._names, parts[::2], parts[1::2], strict=True):
+            rank = 1 + (neg > pos) + 0.5 * (neg == pos)
+            found[name] = Outcomes(self._negatives[name].rows, pos, neg, rank)
+        return found
+
     def result(self, scorer: str, answers: F64) -> Result:
         """AP and AUC of every set."""
-        parts = self._merged.unmerge(answers[:, 0])
-        metrics = {name: link_metrics(parts[2 * i], parts[2 * i + 1]) for i, name in enumerate(self._names)}
+        metrics = {name: link_metrics(own.positive, own.negative) for name, own in self.outcomes(answers).items()}
         card = make_card(
             "dgb",
             self._split,
@@ -85,5 +94,5 @@ class DgbQuestions:
 
     def validation(self, answers: F64) -> float:
         """AP in per cent."""
-        parts, i = self._merged.unmerge(answers[:, 0]), self._names.index("val")
-        return 100 * quick_average_precision(parts[2 * i], parts[2 * i + 1])
+        val = self.outcomes(answers)["val"]
+        return 100 * quick_average_precision(val.positive, val.negative)

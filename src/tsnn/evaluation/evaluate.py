@@ -11,9 +11,9 @@ from tsnn.errors import ConfigError
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.dgb import SETS as DGB_SETS
 from tsnn.evaluation.dgb import DgbQuestions
-from tsnn.evaluation.questions import Questions, figures
+from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.roster import baseline
-from tsnn.evaluation.scorer import Scorer
+from tsnn.evaluation.scorer import Scorer, figures
 from tsnn.evaluation.stream import NEGATIVES, StreamQuestions
 from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.types import Progress, Visibility

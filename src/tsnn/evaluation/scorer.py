@@ -17,6 +17,8 @@ from tsnn.data.events import EventStream
 from tsnn.data.queries import NO_QUERIES, Asked, Queries
 from tsnn.data.split import Split
 from tsnn.errors import InputError
+from tsnn.evaluation.card import Result
+from tsnn.evaluation.questions import Questions
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan
 from tsnn.plan.planner import Planner, PlanSpec
@@ -127,6 +129,16 @@ def score_blocks(
             yield step, _checked(scorer, block, versions)
         if progress is not None:
             progress(step.stop + int(queries.ptr[step.last]), total)
+
+
+def figures(scorer: Scorer, stream: EventStream, questions: Questions, progress: Progress | None = None) -> Result:
+    """What a fitted scorer's answers are worth, from one replay of the stream."""
+    asked = questions.asked
+    answers = np.empty((len(asked), questions.columns))
+    for step, scores in score_blocks(scorer, stream, asked, progress=progress):
+        ptr = asked.ptr[step.first : step.last + 1] - asked.ptr[step.first]
+        answers[step.first : step.last] = questions.answers(scores, ptr)
+    return questions.result(scorer.name, answers)
 
 
 def replay_all(scorer: Scorer, stream: EventStream, max_rows: int = MAX_ROWS) -> Planner:

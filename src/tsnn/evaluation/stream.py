@@ -15,6 +15,7 @@ from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.evaluation.card import Result, make_card
 from tsnn.evaluation.metrics import BATCH, link_metrics, quick_average_precision, rank_metrics, ranks
+from tsnn.evaluation.questions import Outcomes
 from tsnn.types import F64, I64, Bool, Visibility
 
 SETS = ("val", "test")
@@ -58,31 +59,37 @@ class StreamQuestions:
         ranked = np.delete(scores, ptr[:-1] + 1)
         return np.stack([scores[ptr[:-1]], scores[ptr[:-1] + 1], ranks(ranked, ptr - np.arange(len(ptr)))], axis=1)
 
+    def outcomes(self, answers: F64) -> dict[str, Outcomes]:
+        """Of validation and test rows, and of those among them with a new node."""
+        split, found = self._split, {}
+        is_new = split.new_node[split.stream.src] | split.new_node[split.stream.dst]
+        for name, part, table in zip(self._names, self._parts, self.asked.split(answers), strict=True):
+            found[name] = Outcomes(part.rows, *table.T)
+            if is_new[part.rows].any():
+                found[f"new_{name}"] = found[name].take(is_new[part.rows])
+        return found
+
     def result(self, scorer: str, answers: F64) -> Result:
-        """AP, AUC, MRR and hits@10 of validation and test rows, and of those with a new node."""
-        split, stream = self._split, self._split.stream
-        rows = np.concatenate([part.rows for part in self._parts])
-        is_new = np.isin(rows, split.new_rows(split.train_end, stream.num_events))
-        metrics: dict[str, dict[str, float]] = {}
-        for name, first, last in zip(self._names, self.asked.starts[:-1], self.asked.starts[1:], strict=True):
-            metrics[name] = _metrics(answers[first:last])
-            if is_new[first:last].any():
-                metrics[f"new_{name}"] = _metrics(answers[first:last][is_new[first:last]])
+        """AP, AUC, MRR and hits@10 of every set."""
+        metrics = {
+            name: link_metrics(own.positive, own.negative) | rank_metrics(own.rank)
+            for name, own in self.outcomes(answers).items()
+        }
         ranked = {name: float(np.diff(p.bounds).mean()) - 1 for name, p in zip(self._names, self._parts, strict=True)}
         card = make_card(
             "stream",
-            split,
+            self._split,
             self._visibility,
             negatives={"strategy": "random", "seed": self._seed, "per_positive": 1, "ranked_against": ranked},
             aggregation=AGGREGATION,
             notes=[INDUCTIVE_NOTE],
         )
-        return Result(scorer, stream.name, metrics, card)
+        return Result(scorer, self._split.stream.name, metrics, card)
 
     def validation(self, answers: F64) -> float:
         """AP in per cent."""
-        first, last = (self.asked.starts[self._names.index("val") + i] for i in (0, 1))
-        return 100 * quick_average_precision(answers[first:last, 0], answers[first:last, 1])
+        val = self.outcomes(answers)["val"]
+        return 100 * quick_average_precision(val.positive, val.negative)
 
 
 def draw_negatives(stream: EventStream, rows: I64, num: int, rng: np.random.Generator) -> tuple[I64, I64]:
@@ -130,7 +137,3 @@ def distinct(rows: int, size: int, num: int, rng: np.random.Generator) -> I64:
         if not repeated.any():
             return drawn
         drawn[repeated] = rng.integers(0, size, int(repeated.sum()))
-
-
-def _metrics(table: F64) -> dict[str, float]:
-    return link_metrics(table[:, 0], table[:, 1]) | rank_metrics(table[:, 2])

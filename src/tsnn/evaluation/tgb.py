@@ -11,6 +11,7 @@ from tsnn.data.split import Split
 from tsnn.data.tgb_negatives import TgbNegatives
 from tsnn.evaluation.card import Result, make_card
 from tsnn.evaluation.metrics import rank_metrics, ranks
+from tsnn.evaluation.questions import Outcomes
 from tsnn.types import F64, I64, Visibility
 
 SETS = ("val", "test")
@@ -19,9 +20,12 @@ AGGREGATION = "mean over positives; a rank is the mean of the optimistic and the
 
 
 class TgbQuestions:
-    """One query per event, its destination first, then the set's own negatives; an answer is a rank."""
+    """One query per event: its destination first, then the set's own negatives.
 
-    columns = 1
+    An answer is the positive's score, its first negative's, and its rank.
+    """
+
+    columns = 3
 
     def __init__(
         self, split: Split, visibility: Visibility, negatives: TgbNegatives, *, sets: Sequence[str] = SETS
@@ -36,12 +40,16 @@ class TgbQuestions:
         self.asked = Chain(self._parts)
 
     def answers(self, scores: F64, ptr: I64) -> F64:
-        """Rank of each query's first candidate."""
-        return ranks(scores, ptr)[:, None]
+        """Score of the positive, score of the first negative, rank."""
+        return np.stack([scores[ptr[:-1]], scores[ptr[:-1] + 1], ranks(scores, ptr)], axis=1)
+
+    def outcomes(self, answers: F64) -> dict[str, Outcomes]:
+        """Each positive among its negatives."""
+        own = zip(self._names, self._parts, self.asked.split(answers), strict=True)
+        return {name: Outcomes(part.rows, *table.T) for name, part, table in own}
 
     def result(self, scorer: str, answers: F64) -> Result:
         """MRR and hits@10 of every set."""
-        found = dict(zip(self._names, self.asked.split(answers[:, 0]), strict=True))
         counts = {name: float(np.diff(part.bounds).mean()) for name, part in zip(self._names, self._parts, strict=True)}
         card = make_card(
             "tgb",
@@ -50,9 +58,9 @@ class TgbQuestions:
             negatives={"strategy": "the set's own, one-versus-many", "mean_per_positive": counts},
             aggregation=AGGREGATION,
         )
-        metrics = {name: rank_metrics(r, HITS_AT) for name, r in found.items()}
+        metrics = {name: rank_metrics(own.rank, HITS_AT) for name, own in self.outcomes(answers).items()}
         return Result(scorer, self._split.stream.name, metrics, card)
 
     def validation(self, answers: F64) -> float:
         """MRR."""
-        return rank_metrics(self.asked.split(answers[:, 0])[self._names.index("val")], HITS_AT)["mrr"]
+        return rank_metrics(self.outcomes(answers)["val"].rank, HITS_AT)["mrr"]
