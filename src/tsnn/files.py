@@ -24,6 +24,15 @@ def check_folder_target(target: Path) -> None:
             raise InputError(f"{path} is a file; name a folder.")
 
 
+def write_text(target: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+
+    def write(partial: Path) -> None:
+        partial.write_text(text, encoding="utf-8")
+
+    write_whole(target, write)
+
+
 def write_whole(target: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a file beside the target, then put it in place: the target is whole or as it was."""
     check_file_target(target)

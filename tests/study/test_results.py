@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tsnn.study.jobs import Job
 from tsnn.study.published import best_peer, paper_figure
-from tsnn.study.results import PAGE, render
+from tsnn.study.results import PAGE, keys_in_use, render, stored_rows
+from tsnn.study.store import ResultStore
+from tsnn.study.tables import TABLES, Cell, make_row
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +40,22 @@ def write(folder: Path, table: str, rows: list) -> None:
 def test_the_page_is_current():
     """`python scripts/results.py` writes it."""
     assert (ROOT / PAGE).read_text() == render(ROOT / "results")
+
+
+def test_every_figure_of_every_table_can_be_made_again_from_the_records():
+    records = ResultStore(ROOT / "results").load()
+    for name, rows in stored_rows(ROOT / "results").items():
+        for row in rows:
+            jobs = [Job(**records[key]["job"]) for key in row["jobs"]]
+            of = {scorer: [job for job in jobs if job.scorer == scorer] for scorer in ("tsnn", *row["baselines"])}
+            cell = Cell(row["data"], row["visibility"], row["variant"], row["configuration"], of.pop("tsnn"), of)
+            made = make_row(TABLES[name], cell, records)
+            assert {part: row[part] for part in made} == made
+
+
+def test_only_records_that_a_table_refers_to_are_kept():
+    """`python scripts/results.py` drops the others."""
+    assert ResultStore(ROOT / "results").load().keys() == keys_in_use(ROOT / "results")
 
 
 def test_the_page_says_what_agrees_and_what_does_not(tmp_path):

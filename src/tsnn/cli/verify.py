@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_format
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +14,7 @@ from rich.table import Column, Table
 
 from tsnn.cli.display import print_json, shown_bar
 from tsnn.cli.options import Json, RunFolder
-from tsnn.files import write_whole
+from tsnn.files import write_text
 
 if TYPE_CHECKING:
     from tsnn.theory.verify import Verification
@@ -49,7 +48,7 @@ def verify(
         outcome = verify_run(loaded.model, stream, samples=sample, step_size=step_size, progress=progress)
     document = _document(loaded, outcome)
     if step_size is None:
-        _store(run / VERIFICATION, document)
+        write_text(run / VERIFICATION, json_format.dumps(document, indent=2) + "\n")
     if json:
         print_json(document)
     else:
@@ -65,13 +64,6 @@ def _document(run: Run, outcome: Verification) -> dict[str, Any]:
         "facts": outcome.facts._asdict(),
         "statements": [asdict(statement) for statement in outcome.statements],
     }
-
-
-def _store(path: Path, document: dict[str, Any]) -> None:
-    def write(partial: Path) -> None:
-        partial.write_text(json_format.dumps(document, indent=2) + "\n")
-
-    write_whole(path, write)
 
 
 def _print(outcome: Verification) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tsnn.data.split import Split
 from tsnn.errors import InputError
-from tsnn.files import write_whole
+from tsnn.files import write_text
 from tsnn.report import figures
 from tsnn.report.replay import OTHERS, Trace
 from tsnn.report.style import CSS
@@ -32,12 +32,7 @@ def write_comparison(runs: Sequence[Pair], path: Path) -> Path:
     if not runs:
         raise InputError("there is no run to report on; name at least one.")
     views = _named_apart([make_view(run, split) for run, split in runs])
-    text = page(views)
-
-    def write(partial: Path) -> None:
-        partial.write_text(text, encoding="utf-8")
-
-    write_whole(path, write)
+    write_text(path, page(views))
     return path
 
 

@@ -1,4 +1,4 @@
-"""Jobs: one scorer on one data set under one visibility with one seed, and the store of what came out.
+"""Jobs: one scorer on one data set under one visibility with one seed, and the record of what came out.
 
 A job's key is a hash of everything that determines its figures, so a stored one is never run again and a changed
 configuration, data file or format never passes for an old result.
@@ -11,7 +11,6 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,15 +24,14 @@ from tsnn.evaluation.evaluate import evaluate, validation_metric
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.roster import baseline
 from tsnn.evaluation.scorer import Scorer
-from tsnn.files import write_whole
 from tsnn.model.tsnn import TSNN
+from tsnn.study.store import Record
 from tsnn.training.trainer import Trainer
 from tsnn.types import Visibility
 
 FORMAT = 2  # raise it when stored figures no longer mean what the code computes
 MODEL = "tsnn"
 _SHUFFLE_SEED = 0
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -102,42 +100,6 @@ def _scorer(job: Job, split: Split, visibility: Visibility) -> tuple[Scorer, dic
     trained = Trainer(Config.parse(job.config), split, validate).run()
     training = {"epochs": trained.epochs, "best_epoch": trained.best_epoch, "validation": history}
     return ModelScorer(trained.model, split.stream), training
-
-
-class ResultStore:
-    """A folder of records, one JSON file a job, each written whole or not at all."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "jobs"
-
-    def path(self, job: Job) -> Path:
-        """Where the job's record stands."""
-        return self.folder / f"{job.key}.json"
-
-    def load(self, job: Job) -> Record | None:
-        """The record of a job that has been run."""
-        path = self.path(job)
-        if not path.is_file():
-            return None
-        try:
-            record: Record = json.loads(path.read_text())
-        except json.JSONDecodeError:
-            raise RunError(f"{path} is not a result; remove it and run the command again.") from None
-        return record
-
-    def save(self, job: Job, record: Record) -> None:
-        """Keep a record."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_text(self.path(job), json.dumps(record, indent=1) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-
-    def write(partial: Path) -> None:
-        partial.write_text(text)
-
-    write_whole(path, write)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tsnn.errors import ConfigError, RunError
+from tsnn.files import write_text
 from tsnn.study.configs import config_for, config_path
 from tsnn.study.figures import save_svg, table_figure
-from tsnn.study.jobs import MODEL, Job, Outcome, Record, ResultStore, attempt, identity_of, study_split, write_text
+from tsnn.study.jobs import MODEL, Job, Outcome, attempt, identity_of, study_split
 from tsnn.study.markdown import document
 from tsnn.study.populations import ON_GPU, attempt_populations
 from tsnn.study.published import label
+from tsnn.study.store import Record, ResultStore
 from tsnn.study.tables import Cell, Overrides, Table, add_changes, addresses, make_row, table_named
 from tsnn.study.workers import run_tasks
 from tsnn.types import Progress, Visibility, unwatched
@@ -63,6 +65,7 @@ def reproduce(
     records = run_missing(
         (job for cell in cells for job in cell.jobs),
         ResultStore(out),
+        name,
         workers=workers,
         ray=ray,
         population=study.population,
@@ -108,6 +111,7 @@ def _cell(table: Table, study: Study, data: str, identity: str, visibility: str,
 def run_missing(
     jobs: Iterable[Job],
     store: ResultStore,
+    table: str,
     *,
     workers: int | None = None,
     ray: str | None = None,
@@ -116,7 +120,7 @@ def run_missing(
 ) -> dict[str, Record]:
     """The records of all jobs by key; those not stored yet are run, the model's first because they take longest."""
     wanted = {job.key: job for job in jobs}
-    records = {key: record for key, job in wanted.items() if (record := store.load(job)) is not None}
+    records = {key: record for key, record in store.load().items() if key in wanted}
     missing = sorted((job for key, job in wanted.items() if key not in records), key=lambda job: job.scorer != MODEL)
     say = progress or unwatched
     say(len(records), len(wanted))
@@ -125,7 +129,7 @@ def run_missing(
         if outcome.record is None:
             failed.append(f"{outcome.job.data} {outcome.job.visibility} seed {outcome.job.seed}: {outcome.error}")
             continue
-        store.save(outcome.job, outcome.record)
+        store.save(table, outcome.record)
         records[outcome.job.key] = outcome.record
         say(len(records), len(wanted))
     if failed:
@@ -144,15 +148,15 @@ def _outcomes(missing: list[Job], population: int | None, *, workers: int | None
 
 def compare_committed(table: Table, cells: list[Cell], records: dict[str, Record], out: Path) -> dict[str, Any]:
     """How far the figures are from those stored with the project for the same jobs."""
-    store = ResultStore(project_root() / COMMITTED)
-    if store.folder.resolve() == ResultStore(out).folder.resolve():
+    folder = project_root() / COMMITTED
+    if folder.resolve() == out.resolve():
         return {"jobs": 0, "largest_difference": None}
+    committed = ResultStore(folder).load()
     differences = []
-    for job in {job.key: job for cell in cells for job in cell.jobs}.values():
-        stored = store.load(job)
-        if stored is not None:
-            ours, theirs = (found["metrics"].get(table.segment, {}) for found in (records[job.key], stored))
-            differences += [abs(ours[name] - theirs[name]) for name in table.metrics if name in ours]
+    for key in {job.key for cell in cells for job in cell.jobs} & committed.keys():
+        ours = records[key]["metrics"].get(table.segment, {})
+        theirs = committed[key]["metrics"].get(table.segment, {})
+        differences += [abs(ours[name] - theirs[name]) for name in table.metrics if name in ours]
     return {"jobs": len(differences) // len(table.metrics), "largest_difference": max(differences, default=None)}
 
 

@@ -9,9 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tsnn.study.jobs import write_text
+from tsnn.files import write_text
 from tsnn.study.markdown import difference, figure, metrics_of, table_lines, title
 from tsnn.study.statistics import OURS, average_ranks, collect, friedman, wilcoxon
+from tsnn.study.store import ResultStore
 from tsnn.study.tables import TABLES
 
 Row = dict[str, Any]
@@ -40,22 +41,30 @@ the same protocol. Every job's record, with its protocol card and configuration,
 
 def render(folder: Path) -> str:
     """The page for a folder of results."""
-    parts = [INTRODUCTION]
-    for name in TABLES:
-        path = folder / f"{name}.json"
-        if path.is_file():
-            parts.append("\n".join(section(name, json.loads(path.read_text())["rows"], folder)))
-    if len(parts) == 1:
-        parts.append("Nothing is stored yet; `tsnn reproduce dgb --out results` stores a table.\n")
-    return "\n".join(parts).rstrip() + "\n"
+    sections = ["\n".join(section(name, rows, folder)) for name, rows in stored_rows(folder).items()]
+    nothing = "Nothing is stored yet; `tsnn reproduce dgb --out results` stores a table."
+    return "\n".join([INTRODUCTION, *(sections or [nothing])]).rstrip() + "\n"
 
 
 def write_page(root: Path) -> Path:
-    """Write the page of a project, with its figures."""
-    for drawn in (root / "results").glob("*.svg"):
+    """Write the page of a project, with its figures, and drop the records that no table refers to any more."""
+    folder = root / "results"
+    for drawn in folder.glob("*.svg"):
         write_text(root / PAGE.parent / "images" / f"results-{drawn.name}", drawn.read_text())
-    write_text(root / PAGE, render(root / "results"))
+    write_text(root / PAGE, render(folder))
+    ResultStore(folder).keep_only(keys_in_use(folder))
     return root / PAGE
+
+
+def keys_in_use(folder: Path) -> set[str]:
+    """The jobs that the stored rows are made from."""
+    return {key for rows in stored_rows(folder).values() for row in rows for key in row["jobs"]}
+
+
+def stored_rows(folder: Path) -> dict[str, list[Row]]:
+    """The rows of each table that a folder of results holds."""
+    paths = {name: folder / f"{name}.json" for name in TABLES}
+    return {name: json.loads(path.read_text())["rows"] for name, path in paths.items() if path.is_file()}
 
 
 def section(name: str, rows: list[Row], folder: Path) -> list[str]:

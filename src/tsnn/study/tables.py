@@ -10,8 +10,9 @@ from typing import Any
 from tsnn.data.catalog import list_data
 from tsnn.errors import ConfigError
 from tsnn.evaluation.evaluate import COMPARED
-from tsnn.study.jobs import Job, Record
+from tsnn.study.jobs import Job
 from tsnn.study.published import PAPER, best_peer, paper_figure, peers_alike
+from tsnn.study.store import Record
 
 Overrides = dict[str, Any]
 CORE: Overrides = {"model.edgebank": False, "features.edgebank_recency": False}
@@ -137,7 +138,7 @@ def make_row(table: Table, cell: Cell, records: dict[str, Record]) -> dict[str, 
         "best_peer": None if is_ablation else _present(peers),
         "peers_alike": {} if is_ablation else peers_alike(compared, table.metrics, cell.data, cell.visibility),
         "baselines": {name: _figures(table, jobs, records) for name, jobs in cell.baselines.items()},
-        "jobs": [job.key for job in cell.model],
+        "jobs": [job.key for job in cell.jobs],
     }
 
 

@@ -28,8 +28,8 @@ from tsnn.engine.population import FREE
 from tsnn.errors import ConfigError, TsnnError
 from tsnn.evaluation.evaluate import validation_metric
 from tsnn.evaluation.model import ModelScorer
+from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN
-from tsnn.study.jobs import write_text
 from tsnn.study.populations import ON_GPU, gpu
 from tsnn.study.workers import import_ray, run_tasks
 from tsnn.training.population import PopulationTrainer

@@ -27,7 +27,7 @@ from tsnn.data.events import EventStream, NodeIds
 from tsnn.errors import RunError
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import replay_all
-from tsnn.files import write_whole
+from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.training.checkpoint import write_tensors
 
@@ -81,11 +81,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def write_config(folder: Path, config: Config) -> None:
     """Store the resolved configuration."""
-    write_whole(folder / CONFIG, lambda partial: _write_text(partial, config.to_toml()))
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text)
+    write_text(folder / CONFIG, config.to_toml())
 
 
 def save_run(folder: Path, model: TSNN, stream: EventStream, metrics: dict[str, Any]) -> Run:
@@ -95,8 +91,7 @@ def save_run(folder: Path, model: TSNN, stream: EventStream, metrics: dict[str, 
     write_tensors(folder / WEIGHTS, dict(model.state_dict()), shape)
     write_tensors(folder / STATE, final_state(model, stream), {"format": FORMAT})
     stream.ids.save(folder / IDS)
-    text = json.dumps(metrics, indent=2) + "\n"
-    write_whole(folder / METRICS, lambda partial: _write_text(partial, text))
+    write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")
     return Run(folder, model, stream.ids, metrics)
 
 
