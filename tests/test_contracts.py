@@ -12,8 +12,7 @@ from tests.engine.streams import config_of
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.queries import Queries
 from tsnn.data.split import split_by_time
-from tsnn.evaluation.baselines import DGB_MODES, EdgeBank, Popularity, Recency
-from tsnn.evaluation.features import WITH_SUCCESSOR, Features, FitOptions
+from tsnn.evaluation.baselines import ROSTER, baseline
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import Block, Scorer, score_queries
 from tsnn.plan.planner import Planner
@@ -54,12 +53,11 @@ SCORERS = {
     "tsnn": tsnn,
     "tsnn with attention": lambda s: tsnn(s, model__attention=True, features__transported_difference=True),
     "tsnn with a window": lambda s: tsnn(s, model__edgebank_window=5.0, features__encoded_gaps=True),
-    "features": lambda s: Features(options=FitOptions(epochs=1)),
-    "features+successor": lambda s: Features(WITH_SUCCESSOR, FitOptions(epochs=1)),
-    "popularity": lambda s: Popularity(),
-    "recency": lambda s: Recency(),
-    "edgebank:fixed_time_window": lambda s: EdgeBank("fixed_time_window"),
-} | {f"edgebank:{mode}": (lambda s, mode=mode: EdgeBank(mode)) for mode in DGB_MODES}
+} | {
+    name: (lambda s, name=name: baseline(name))
+    for entry in ROSTER.values()
+    for name in ([f"{entry.name}:{mode}" for mode in entry.modes] or [entry.name])
+}
 
 
 @pytest.fixture(params=SCORERS)

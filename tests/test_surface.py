@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import tsnn
 from tsnn.cli.main import app, main
 from tsnn.config import Config
-from tsnn.evaluation.roster import NAMES
+from tsnn.evaluation.baselines import ROSTER
 from tsnn.study.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +87,7 @@ def test_help_waits_for_no_library_that_it_does_not_need() -> None:
     assert said == "[]\n"
 
 
-@pytest.mark.parametrize(("verb", "names"), [("evaluate", NAMES), ("reproduce", tuple(TABLES))])
+@pytest.mark.parametrize(("verb", "names"), [("evaluate", tuple(ROSTER)), ("reproduce", tuple(TABLES))])
 def test_help_names_every_choice(verb: str, names: tuple[str, ...]) -> None:
     said = " ".join(parameter.help for parameter in _command(verb).params if parameter.help)
     assert set(names) <= set(re.split(r"[,;. ]+", said))

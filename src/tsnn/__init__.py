@@ -9,9 +9,9 @@ if typing.TYPE_CHECKING:
     from tsnn.data.events import EventStream, make_stream
     from tsnn.data.table import from_arrays, from_pandas, from_polars, from_temporal_data, read_table
     from tsnn.errors import ConfigError, InputError, RunError, TsnnError
+    from tsnn.evaluation.baselines import baseline
     from tsnn.evaluation.evaluate import evaluate
     from tsnn.evaluation.model import ModelScorer
-    from tsnn.evaluation.roster import baseline
     from tsnn.online.predictor import Predictor
     from tsnn.training.run import Run
     from tsnn.training.train import train
@@ -53,7 +53,7 @@ _HOME = {
     "RunError": "tsnn.errors",
     "TsnnError": "tsnn.errors",
     "Visibility": "tsnn.types",
-    "baseline": "tsnn.evaluation.roster",
+    "baseline": "tsnn.evaluation.baselines",
     "default_split": "tsnn.data.catalog",
     "evaluate": "tsnn.evaluation.evaluate",
     "from_arrays": "tsnn.data.table",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,16 +12,17 @@ from tsnn.data.split import Split
 from tsnn.errors import ConfigError, RunError
 from tsnn.evaluation.baselines import (
     DGB_MODES,
+    ROSTER,
     TGB_MODES,
     EdgeBank,
     Popularity,
     Recency,
+    baseline,
     best_edgebank_mode,
     mean_repeat_gap,
     quantile_of_sorted,
 )
 from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features, FitOptions
-from tsnn.evaluation.roster import NAMES, baseline
 from tsnn.evaluation.scorer import score_queries
 from tsnn.types import Visibility
 
@@ -150,8 +153,25 @@ def test_features_must_be_fitted_first() -> None:
         score_queries(Features(), split.stream, every_row(split, "strict"))
 
 
+@pytest.mark.parametrize("name", ROSTER)
+def test_only_baselines_that_learn_depend_on_the_seed(name: str) -> None:
+    split, visibility = tied_split(), Visibility.parse("strict")
+    found = []
+    for seed in (0, 1):
+        scorer = baseline(name, seed=seed)
+        scorer.fit(split, visibility)
+        found.append(score_queries(scorer, split.stream, every_row(split, "strict")))
+    assert np.array_equal(*found) != ROSTER[name].learns
+
+
+def test_the_documentation_lists_every_baseline() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/evaluation.md").read_text()
+    for name, entry in ROSTER.items():
+        assert f"| `{name}` | {entry.says} |" in page
+
+
 def test_baselines_have_names() -> None:
-    assert {baseline(name).name.partition(":")[0] for name in NAMES} == set(NAMES)
+    assert [baseline(name).name.partition(":")[0] for name in ROSTER] == list(ROSTER)
     assert baseline("edgebank", data="dgb:mooc").name == "edgebank:fixed_proportion"
     assert baseline("edgebank:repeat_interval", data="dgb:mooc").name == "edgebank:repeat_interval"
     assert best_edgebank_mode("table") == "unlimited"

@@ -12,8 +12,8 @@ from tsnn.data.dgb import load_dgb, split_dgb
 from tsnn.data.split import Split
 from tsnn.data.tgb import load_tgb, split_tgb
 from tsnn.data.tgb_negatives import TgbNegatives
+from tsnn.evaluation.baselines import baseline
 from tsnn.evaluation.evaluate import evaluate
-from tsnn.evaluation.roster import baseline
 from tsnn.evaluation.scorer import figures
 from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.types import Visibility

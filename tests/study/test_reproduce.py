@@ -16,7 +16,7 @@ from tests.study.small import DATA, SETTINGS, small_study
 from tsnn.cli.reproduce import reproduce as command
 from tsnn.config import Config
 from tsnn.errors import ConfigError, InputError, RunError
-from tsnn.evaluation.evaluate import COMPARED
+from tsnn.evaluation.baselines import COMPARED
 from tsnn.evaluation.metrics import link_metrics
 from tsnn.study import reproduce as module
 from tsnn.study.configs import FOLDER, config_for, config_path

@@ -7,9 +7,9 @@ import pytest
 
 from tests.study.small import DATA
 from tsnn.data.catalog import default_split, load
+from tsnn.evaluation.baselines import baseline
 from tsnn.evaluation.evaluate import evaluate
 from tsnn.evaluation.metrics import average_precision
-from tsnn.evaluation.roster import baseline
 from tsnn.study.slices import error_slices, positive_facts, score_segment, slices
 from tsnn.types import Visibility
 

@@ -12,6 +12,7 @@ from tsnn.cli.display import print_figures, print_json, shown_bar
 from tsnn.cli.options import Data, Json, Seed, VisibilityName
 from tsnn.data.catalog import default_split, load
 from tsnn.errors import ConfigError
+from tsnn.evaluation.baselines import ROSTER, baseline, told
 from tsnn.types import Visibility
 
 if TYPE_CHECKING:
@@ -22,10 +23,7 @@ if TYPE_CHECKING:
 def evaluate(
     scorer: Annotated[
         str,
-        typer.Argument(
-            help="A run folder, or one of edgebank, popularity, recency, features, features+successor; "
-            "edgebank:MODE chooses its memory."
-        ),
+        typer.Argument(help=f"A run folder, or a baseline: {told()}"),
     ],
     data: Data,
     protocol: Annotated[str | None, typer.Option(help="dgb, tgb or stream; by default that of the data.")] = None,
@@ -52,12 +50,11 @@ def evaluate(
 def scorer_and_split(name: str, data: str, seed: int) -> tuple[Scorer, Split]:
     """The run in a folder, or the baseline of that name, and the data it is asked about."""
     from tsnn.evaluation.model import ModelScorer
-    from tsnn.evaluation.roster import NAMES, baseline
     from tsnn.training.run import Run
 
-    is_baseline = name.partition(":")[0] in NAMES
+    is_baseline = name.partition(":")[0] in ROSTER
     if not is_baseline and not Path(name).is_dir():
-        raise ConfigError(f"{name} is neither a run folder nor one of {', '.join(NAMES)}.")
+        raise ConfigError(f"{name} is neither a run folder nor one of {', '.join(ROSTER)}.")
     split = default_split(load(data))
     if is_baseline:
         return baseline(name, data=split.stream.name, seed=seed), split

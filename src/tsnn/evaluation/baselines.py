@@ -1,12 +1,16 @@
-"""Heuristics: pure functions of the plan's facts, under the same protocol as a model.
+"""Baselines: what a model is set beside. Heuristics are pure functions of the plan's facts; `ROSTER` lists them all.
 
 EdgeBank's memory modes are those of the two suites. All of them ask when the pair was last seen, and differ in how
 far back the memory reaches as of the query's cut.
+
+The command line names every baseline in its help, so nothing slow is imported here before a baseline is made.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +18,17 @@ from numpy.typing import NDArray
 from tsnn.data.events import EventStream
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError
-from tsnn.evaluation.scorer import Block
-from tsnn.plan.chunk import ChunkPlan
 from tsnn.plan.facts import COLUMN
-from tsnn.plan.planner import PlanSpec
 from tsnn.types import F64, I64, Visibility
+
+if TYPE_CHECKING:
+    from tsnn.evaluation.scorer import Block, Scorer
+    from tsnn.plan.chunk import ChunkPlan
+    from tsnn.plan.planner import PlanSpec
 
 DGB_MODES = ("unlimited", "fixed_proportion", "repeat_interval", "repeat_threshold")
 TGB_MODES = ("unlimited", "fixed_time_window")
+MODES = tuple(dict.fromkeys(DGB_MODES + TGB_MODES))
 PROPORTION = 0.15  # of the history (DGB) or of the training span (TGB) that a window covers
 
 _DGB_BEST_MODE = {
@@ -74,7 +81,13 @@ class _Heuristic:
     """No state, nothing to learn: the plan counts, `score` reads."""
 
     name = "heuristic"
-    spec = PlanSpec()
+
+    @property
+    def spec(self) -> PlanSpec:
+        """The plain counts, which every plan has."""
+        from tsnn.plan.planner import PlanSpec
+
+        return PlanSpec()
 
     def fit(self, split: Split, visibility: Visibility) -> None:
         """Nothing to learn."""
@@ -111,8 +124,8 @@ class EdgeBank(_Heuristic):
     """1 if the pair is in memory, 0 if not."""
 
     def __init__(self, mode: str = "unlimited", proportion: float = PROPORTION) -> None:
-        if mode not in DGB_MODES + TGB_MODES:
-            raise ConfigError(f"EdgeBank mode {mode!r} is none of {', '.join(dict.fromkeys(DGB_MODES + TGB_MODES))}.")
+        if mode not in MODES:
+            raise ConfigError(f"EdgeBank mode {mode!r} is none of {', '.join(MODES)}.")
         self.mode = mode
         self.proportion = proportion
         self.name = f"edgebank:{mode}"
@@ -161,3 +174,77 @@ def _since(t: NDArray[Any], origin: Any) -> F64:
 def _fact(plan: ChunkPlan, name: str) -> F64:
     column: F64 = plan.score.facts[:, COLUMN[name]]
     return column
+
+
+def _features(seed: int, successor: bool) -> Scorer:
+    from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features, FitOptions
+
+    return Features(WITH_SUCCESSOR if successor else FLOOR, FitOptions(seed=seed))
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One line of the roster. `make` takes a mode (or nothing), the name of the data, and a seed."""
+
+    name: str
+    says: str  # what its score is, for help and documentation
+    make: Callable[[str, str, int], Scorer]
+    modes: tuple[str, ...] = ()  # asked for as NAME:MODE
+    learns: bool = False  # with a seed, so that runs differ
+    compared: bool = False  # set beside every model unless told otherwise
+
+
+ROSTER = {
+    entry.name: entry
+    for entry in (
+        Baseline(
+            "edgebank",
+            "whether the pair is in memory",
+            lambda mode, data, seed: EdgeBank(mode or best_edgebank_mode(data)),
+            modes=MODES,
+            compared=True,
+        ),
+        Baseline(
+            "popularity",
+            "how often the candidate was a destination",
+            lambda mode, data, seed: Popularity(),
+            compared=True,
+        ),
+        Baseline(
+            "recency",
+            "how recently the candidate was a destination",
+            lambda mode, data, seed: Recency(),
+            compared=True,
+        ),
+        Baseline(
+            "features",
+            "a small network on counts and gaps of the data, without states",
+            lambda mode, data, seed: _features(seed, successor=False),
+            learns=True,
+            compared=True,
+        ),
+        Baseline(
+            "features+successor",
+            "the same with what tends to follow a source's last destinations",
+            lambda mode, data, seed: _features(seed, successor=True),
+            learns=True,
+        ),
+    )
+}
+COMPARED = tuple(name for name, entry in ROSTER.items() if entry.compared)
+
+
+def baseline(name: str, *, data: str = "", seed: int = 0) -> Scorer:
+    """A baseline that has yet to be fitted. `edgebank:MODE` chooses a mode; without one, the best known for `data`."""
+    base, _, mode = name.partition(":")
+    entry = ROSTER.get(base)
+    if entry is None or (mode and not entry.modes):
+        raise ConfigError(f"there is no baseline {name!r}; use one of {', '.join(ROSTER)}, edgebank:MODE.")
+    return entry.make(mode, data, seed)
+
+
+def told() -> str:
+    """The roster in one sentence, for help texts."""
+    listed = "; ".join(f"{entry.name} ({entry.says})" for entry in ROSTER.values())
+    moded = "; ".join(f"{name}:MODE is one of {', '.join(e.modes)}" for name, e in ROSTER.items() if e.modes)
+    return f"{listed}. {moded}."

@@ -8,18 +8,17 @@ from tsnn.data.catalog import tgb_negatives
 from tsnn.data.events import EventStream
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError
+from tsnn.evaluation.baselines import COMPARED, baseline
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.dgb import SETS as DGB_SETS
 from tsnn.evaluation.dgb import DgbQuestions
 from tsnn.evaluation.questions import Questions
-from tsnn.evaluation.roster import baseline
 from tsnn.evaluation.scorer import Scorer, figures
 from tsnn.evaluation.stream import NEGATIVES, StreamQuestions
 from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.types import Progress, Visibility
 
 PROTOCOLS = ("dgb", "tgb", "stream")
-COMPARED = ("edgebank", "popularity", "recency", "features")
 SELECTION = {"dgb": "ap", "tgb": "mrr", "stream": "ap"}  # the validation figure that training looks at
 _VALIDATION_NEGATIVES = 1  # of `stream`: AP needs no more
 

@@ -20,9 +20,9 @@ from tsnn.config import Config
 from tsnn.data.catalog import default_split, load
 from tsnn.data.split import Split, make_split
 from tsnn.errors import RunError, TsnnError
+from tsnn.evaluation.baselines import baseline
 from tsnn.evaluation.evaluate import evaluate, validation_metric
 from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.roster import baseline
 from tsnn.evaluation.scorer import Scorer
 from tsnn.model.tsnn import TSNN
 from tsnn.study.store import Record

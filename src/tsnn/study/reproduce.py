@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnn.errors import ConfigError, RunError
+from tsnn.evaluation.baselines import ROSTER
 from tsnn.files import write_text
 from tsnn.study.configs import config_for, config_path
 from tsnn.study.figures import save_svg, table_figure
@@ -22,7 +23,6 @@ from tsnn.study.workers import run_tasks
 from tsnn.types import Progress, Visibility, unwatched
 
 COMMITTED = Path("results")  # seen from the project's root
-SEEDLESS = ("edgebank", "popularity", "recency")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _cell(table: Table, study: Study, data: str, identity: str, visibility: str,
         variant,
         path.name if path else "defaults",
         [job(MODEL, seed, config.to_toml()) for seed, config in zip(seeds, configs, strict=True)],
-        {name: [job(name, seed) for seed in ([0] if name in SEEDLESS else seeds)] for name in baselines},
+        {name: [job(name, seed) for seed in (seeds if ROSTER[name].learns else [0])] for name in baselines},
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tsnn.data.catalog import list_data
 from tsnn.errors import ConfigError
-from tsnn.evaluation.evaluate import COMPARED
+from tsnn.evaluation.baselines import COMPARED
 from tsnn.study.jobs import Job
 from tsnn.study.published import PAPER, best_peer, paper_figure, peers_alike
 from tsnn.study.store import Record
