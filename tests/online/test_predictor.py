@@ -20,7 +20,8 @@ from tsnn.errors import InputError, RunError
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import score_queries
 from tsnn.online import active, retrieve
-from tsnn.online.predictor import Event, Predictor
+from tsnn.online.event import Event
+from tsnn.online.predictor import Predictor
 from tsnn.plan.kernels import shared_events
 from tsnn.training.run import final_state, save_run
 from tsnn.training.trainer import build_model
@@ -82,7 +83,7 @@ def test_scoring_then_observing_equals_the_strict_evaluation(tmp_path, name):
     names = stream.ids.external
     for row, event in enumerate(events_of(stream, KNOWN), KNOWN):
         got.append(predictor.score(event.src, [names[c] for c in cand[row]], event.t))
-        predictor.observe(*event)
+        predictor.observe_many([event])
     np.testing.assert_allclose(got, expected[KNOWN:], rtol=1e-5, atol=1e-5)
     assert_same_state(predictor, final_state(model, stream))
 
@@ -99,7 +100,7 @@ def test_relations_and_types_equal_the_strict_evaluation(tmp_path, kind):
     for row, event in enumerate(events_of(stream, rows), rows):
         got = predictor.score(event.src, [names[c] for c in cand[row]], event.t, event.edge_type)
         np.testing.assert_allclose(got, expected[row], rtol=1e-5, atol=1e-5)
-        predictor.observe(*event)
+        predictor.observe_many([event])
     assert_same_state(predictor, final_state(model, stream))
 
 
@@ -113,7 +114,7 @@ def test_the_default_model_on_a_stream_of_distinct_times(tmp_path):
     for row, event in enumerate(events_of(stream, known), known):
         got = predictor.score(event.src, [names[c] for c in cand[row]], event.t)
         np.testing.assert_allclose(got, expected[row], rtol=1e-5, atol=1e-5)
-        predictor.observe(*event)
+        predictor.observe_many([event])
     assert_same_state(predictor, final_state(model, stream))
 
 
@@ -164,7 +165,7 @@ def test_a_score_sees_earlier_times_only(plain):
     alone = predictor.score(source, others, t)
     ranked = predictor.recommend(source, t, 5)
     for event in events_of(stream, int(rows[0]), int(rows[-1]) + 1):
-        predictor.observe(*event)
+        predictor.observe_many([event])
         later = predictor.score(source, others, t + 1.0)
         assert predictor.score(source, others, t) == alone
         assert predictor.recommend(source, t, 5, candidates=others) == ranked
@@ -383,7 +384,7 @@ def test_many_newcomers_outgrow_every_table(tmp_path):
     predictor = Predictor.load(tmp_path)
     events = events_of(whole, KNOWN)
     for event in events[:-100]:
-        predictor.observe(*event)
+        predictor.observe_many([event])
     predictor.observe_many(events[-100:])
     assert_same_state(predictor, final_state(model, whole))
     assert predictor.snapshot().ids.external == names

@@ -24,14 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.serve.runs import CLOCK, FEATURES, RELATIONS, make_small_run
+from tests.serve.runs import CLOCK, FEATURES, RELATIONS, as_event, make_small_run
 from tests.serve.states import differences, fingerprint
 from tsnn.bench.serve import Connection
+from tsnn.online.event import Event
 from tsnn.online.predictor import Predictor
-from tsnn.serve.eventlog import Event
-from tsnn.serve.schemas import EventIn
 from tsnn.serve.service import restore, run_identity
-from tsnn.serve.state import observe_events
 
 SENDERS, SINGLES, ASKERS, TICK = 4, 4, 2, 40
 SNAPSHOT_EVERY = 150
@@ -61,7 +59,7 @@ class Client:
                 "edge_type": self.rng.randrange(RELATIONS),
                 "key": f"event-{number}",
             }
-            self.sent[event["key"]] = EventIn(**event).to_event()
+            self.sent[event["key"]] = as_event(event)
             events.append(event)
         return events
 
@@ -138,9 +136,9 @@ def check(run: Path, client: Client, reference: Predictor, applied: int) -> int:
     assert client.acknowledged <= set(keys), "an acknowledged event is lost"
     assert all(client.sent[event.key] == event for event in events), "an event has changed"
     for block in log.read(position):
-        observe_events(restored, block)
+        restored.observe_checked(block)
     for event in events[applied:]:
-        observe_events(reference, [event])
+        reference.observe_checked([event])
     if fingerprint(restored) != fingerprint(reference):
         apart = ", ".join(differences(restored, reference))
         raise AssertionError(f"the state differs from that of an uninterrupted replay: {apart}")

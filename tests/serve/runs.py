@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 from tsnn.config import Config
 from tsnn.data.events import EventStream, make_stream
 from tsnn.model.tsnn import TSNN, StreamShape
+from tsnn.online.event import Event
 from tsnn.plan.planner import mean_gap
+from tsnn.serve.schemas import read_events
 from tsnn.training.run import save_run
 
 FEATURES, RELATIONS, CLOCK = 2, 3, 400
@@ -61,3 +64,8 @@ def some_events(n: int, start: float = CLOCK + 1, seed: int = 1, prefix: str | N
             event["key"] = f"{prefix}{i}"
         events.append(event)
     return events
+
+
+def as_event(fields: dict[str, Any]) -> Event:
+    """The event that the service makes of what a client sends."""
+    return read_events(json.dumps(fields).encode())[0]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+from tsnn.online.event import Event
 from tsnn.online.predictor import Predictor
-from tsnn.serve.eventlog import Event
-from tsnn.serve.state import observe_events
 
 
 def fingerprint(predictor: Predictor) -> str:
@@ -35,5 +34,5 @@ def replay_one_by_one(run: object, events: list[Event]) -> Predictor:
     """The uninterrupted history: the run, and then every event on its own."""
     predictor = Predictor.load(run)  # type: ignore[arg-type]
     for event in events:
-        observe_events(predictor, [event])
+        predictor.observe_checked([event])
     return predictor

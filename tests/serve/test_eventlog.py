@@ -8,7 +8,8 @@ import resource
 import pytest
 
 from tsnn.errors import RunError
-from tsnn.serve.eventlog import Event, EventLog, FolderLock, LogError, Receipt
+from tsnn.online.event import Event
+from tsnn.serve.eventlog import EventLog, FolderLock, LogError, Receipt
 from tsnn.serve.snapshots import MANIFEST, newest_snapshot, sweep_partial, write_snapshot
 
 EVENTS = [

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.serve.runs import CLOCK, RELATIONS, some_events
+from tests.serve.runs import CLOCK, RELATIONS, as_event, some_events
 from tests.serve.states import fingerprint, replay_one_by_one
 from tsnn.errors import ConfigError, RunError
-from tsnn.serve import schemas
+from tsnn.online.checks import check_event
+from tsnn.online.event import Event
 from tsnn.serve.drift import turn
 from tsnn.serve.gate import JsonLines, log
 from tsnn.serve.http import build_application
@@ -33,6 +34,31 @@ def state_of(service: LiveService) -> tuple[str, int, int]:
 
 def logged(service: LiveService):
     return [event for block in service.log.read(0) for event in block]
+
+
+# One event, one type
+
+
+def test_an_event_is_the_same_thing_from_the_request_to_the_replay(serve, run, monkeypatch):
+    """Parsed into an Event, checked once, logged and observed as what the check made of it, and replayed unchecked."""
+    checked = []
+
+    def counting(event, *rules):
+        checked.append(event)
+        return check_event(event, *rules)
+
+    monkeypatch.setattr("tsnn.online.predictor.check_event", counting)
+    sent = [as_event(fields) for fields in some_events(5, prefix="k")]
+    client = serve()
+    client.post("/events", json=some_events(5, prefix="k"))
+    assert checked == sent
+    assert logged(client.service) == sent
+    assert all(type(event) is Event for event in logged(client.service))
+    before = fingerprint(client.service.predictor)
+    copy = Path(shutil.copytree(run, run.with_name("copy")))
+    again = serve(copy)
+    assert fingerprint(again.service.predictor) == before
+    assert len(checked) == 5
 
 
 # Exactly once
@@ -97,7 +123,7 @@ def test_racing_clients_with_one_key_get_one_event(serve):
     client = serve()
     events = some_events(40, prefix="race")
     with ThreadPoolExecutor(16) as pool:
-        futures = [client.service.submit([schemas.EventIn(**e).to_event()]) for e in events for _ in range(4)]
+        futures = [client.service.submit([as_event(e)]) for e in events for _ in range(4)]
         outcomes = list(pool.map(lambda future: future.result(timeout=30), futures))
     assert sum(o.applied for o in outcomes) == 40
     assert sum(o.duplicates for o in outcomes) == 120
@@ -325,7 +351,7 @@ def test_a_body_over_the_limit_is_413(serve):
 
 def test_a_full_queue_is_429_and_loses_nothing_it_took(serve):
     client = serve(queue_length=2)
-    events = [schemas.EventIn(**e).to_event() for e in some_events(3)]
+    events = [as_event(e) for e in some_events(3)]
     with client.service.lock:  # the state is busy
         taken = [client.service.submit(events[:1])]
         while client.service.waiting:  # the writer holds the first one

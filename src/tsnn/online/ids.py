@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsnn.data.events import NodeIds, stable_key
-from tsnn.errors import InputError
 from tsnn.types import I64, U64
 
 
@@ -51,13 +50,3 @@ class GrowingIds(NodeIds):
     def indices(self, node_ids: Iterable[Hashable] | NDArray[Any]) -> I64:
         """Dense indices of many external ids."""
         return np.array([self.index(x) for x in node_ids], dtype=np.int64)
-
-
-def check_id(node_id: object) -> None:
-    """Refuse what cannot name a node."""
-    try:
-        hash(node_id)
-    except TypeError:
-        raise InputError(f"{node_id!r} cannot name a node; use an integer, a string or a tuple.") from None
-    if node_id is None or node_id != node_id:
-        raise InputError("a node id is missing; give every event a source and a destination.")

@@ -7,7 +7,7 @@ which the two differ. Counters cost little to advance and are kept twice; the se
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from tsnn.memory.frames import initial_frames
 from tsnn.memory.store import StateStore
 from tsnn.model.tsnn import TSNN
 from tsnn.online.active import ActiveNodes
+from tsnn.online.event import Event
 from tsnn.online.history import History
 from tsnn.online.ids import GrowingIds
 from tsnn.plan.counters import Counters
@@ -177,7 +178,7 @@ class LiveState:
         settled = bool(t <= self.clock)
         return Moment(self.settled if settled else self.latest, settled)
 
-    def name(self, src: list[Hashable], dst: list[Hashable]) -> tuple[I64, I64]:
+    def name(self, src: Sequence[Hashable], dst: Sequence[Hashable]) -> tuple[I64, I64]:
         """Indices of the ends of some events; newcomers get a row, and the type most common in their role."""
         known = len(self.ids)
         ends = np.array([[self.ids.add(u), self.ids.add(v)] for u, v in zip(src, dst, strict=True)], np.int64)
@@ -202,9 +203,24 @@ class LiveState:
         kinds = self.node_type[count > 0] if self.node_type is not None else np.zeros(0, np.int64)
         return int(np.bincount(kinds).argmax()) if len(kinds) else 0
 
+    def stream_of(self, events: Sequence[Event]) -> EventStream:
+        """Checked events as columns; newcomers among them become nodes."""
+        src, dst, t, msg, edge_type, _ = zip(*events, strict=True)
+        width, relations = self.model.shape.msg_dim, self.model.shape.num_relations
+        ends = self.name(src, dst)
+        return EventStream(
+            *ends,
+            np.array(t),
+            self.ids,
+            msg=np.frombuffer(bytearray().join(msg), "<f4").reshape(-1, width) if width else None,
+            edge_type=np.array(edge_type) if relations else None,
+            node_type=self.node_type,
+        )
+
     @torch.no_grad()
-    def observe(self, stream: EventStream) -> None:
-        """Let time-ordered events happen, none of them before the clock."""
+    def observe(self, events: Sequence[Event]) -> None:
+        """Let checked, time-ordered events happen, none of them before the clock."""
+        stream = self.stream_of(events)
         last = stream.t[-1]
         if last > self.clock:
             head = stream.take(slice(0, int(np.searchsorted(stream.t, last))))

@@ -7,25 +7,25 @@ that asking changes nothing.
 
 from __future__ import annotations
 
-import math
 import shutil
 import threading
 from collections.abc import Hashable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tsnn.data.events import EventStream, NodeIds
+from tsnn.data.events import NodeIds
 from tsnn.errors import InputError, RunError
 from tsnn.files import write_whole
 from tsnn.online.asking import Question, Scores, ask, score_candidates
+from tsnn.online.checks import check_event, check_id, check_relation, check_time
+from tsnn.online.event import Event, Time
 from tsnn.online.explain import Explanation, explain_score
-from tsnn.online.ids import GrowingIds, check_id
+from tsnn.online.ids import GrowingIds
 from tsnn.online.live import LiveState
 from tsnn.online.retrieve import everybody, shortlist
 from tsnn.plan.kernels import ROWS
@@ -34,19 +34,7 @@ from tsnn.training.run import CONFIG, FORMAT, IDS, METRICS, STATE, WEIGHTS, Run,
 from tsnn.types import F64, I64
 
 Late = Literal["refuse", "aside"]
-Time = int | float
-_INT64 = range(-(2**63), 2**63)
 _COPIED = (CONFIG, WEIGHTS, "journal.jsonl")
-
-
-class Event(NamedTuple):
-    """One event as `observe_many` takes it; a plain tuple in the same order will do."""
-
-    src: Hashable
-    dst: Hashable
-    t: Time
-    msg: Any = None
-    edge_type: int | None = None
 
 
 @dataclass(frozen=True)
@@ -176,10 +164,11 @@ class Predictor:
         """A checked question, and its candidates' indices."""
         for name in (src, *candidates):
             check_id(name)
-        time = self._checked_time(t)
+        time = check_time(t, isinstance(self.clock, int))
         if time < self.clock:
             raise InputError(f"time {time} is before the clock, {self.clock}; ask at the clock or later.")
-        return ask(self._state, src, candidates, time, self._checked_relation(edge_type))
+        relation = check_relation(edge_type, self.run.model.shape.num_relations)
+        return ask(self._state, src, candidates, time, relation or 0)
 
     def observe(self, src: Hashable, dst: Hashable, t: Time, msg: Any = None, edge_type: int | None = None) -> None:
         """Let one event happen. Ids not heard of before become nodes."""
@@ -191,7 +180,7 @@ class Predictor:
             timely, late = self._sorted_out([self.check(Event(*event)) for event in events])
             self.aside += late
             if timely:
-                self._state.observe(self._stream(timely))
+                self._state.observe(timely)
 
     def _sorted_out(self, events: list[Event]) -> tuple[list[Event], list[Event]]:
         """Timely events and late ones; an event is late if one before it has a later time."""
@@ -209,63 +198,13 @@ class Predictor:
         return timely, late
 
     def check(self, event: Event) -> Event:
-        """The event as `observe_many` takes it, unless it is late; InputError if it is none this run can use."""
-        check_id(event.src)
-        check_id(event.dst)
-        t = self._checked_time(event.t)
-        if isinstance(self.clock, int) and not isinstance(t, int):
-            raise InputError(f"time {t} is not whole, but the run counts in whole numbers; round it.")
-        msg = self._checked_features(event.msg)
-        relation = self._checked_relation(event.edge_type)
-        return event._replace(t=t, msg=msg, edge_type=relation)
+        """The event in the form in which it is logged and observed; InputError if it is none this run can use."""
+        return check_event(event, self.run.model.shape, isinstance(self.clock, int))
 
-    def _checked_time(self, t: Any) -> Time:
-        """The time as a plain number of the run's kind."""
-        value = t.item() if isinstance(t, np.generic) else t
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise InputError(f"time {t!r} is not a finite number; give it in the unit of the training data.")
-        if isinstance(self.clock, float):
-            return float(value)
-        if isinstance(value, float):
-            return int(value) if value.is_integer() else value
-        if value not in _INT64:
-            raise InputError(f"time {t!r} does not fit in 64 bits; give it in the unit of the training data.")
-        return value
-
-    def _checked_relation(self, edge_type: Any) -> int:
-        relations = self.run.model.shape.num_relations
-        if not relations:
-            if edge_type is not None:
-                raise InputError("the run was trained without relations; leave edge_type out.")
-            return 0
-        if not isinstance(edge_type, int | np.integer) or not 0 <= edge_type < relations:
-            raise InputError(f"edge_type is {edge_type!r}; give one of the run's relations, 0 to {relations - 1}.")
-        return int(edge_type)
-
-    def _checked_features(self, msg: Any) -> Any:
-        width = self.run.model.shape.msg_dim
-        if msg is None and not width:
-            return None
-        values = np.zeros(0, np.float32)
-        with suppress(TypeError, ValueError):
-            values = np.atleast_1d(np.asarray(msg, dtype=np.float32))
-        if not width or values.shape != (width,) or not np.isfinite(values).all():
-            raise InputError(f"msg does not fit the run; give {width} finite numbers with every event.")
-        return values
-
-    def _stream(self, events: list[Event]) -> EventStream:
-        columns = [list(column) for column in zip(*events, strict=True)]
-        src, dst = self._state.name(columns[0], columns[1])
-        shape = self.run.model.shape
-        return EventStream(
-            src,
-            dst,
-            np.array(columns[2]),
-            self._state.ids,
-            msg=np.stack(columns[3]) if shape.msg_dim else None,
-            edge_type=np.array(columns[4]) if shape.num_relations else None,
-            node_type=self._state.node_type,
-        )
+    def observe_checked(self, events: Sequence[Event]) -> None:
+        """Let events happen that `check` has passed and whose times are in order, as those of a log are."""
+        with self._lock:
+            self._state.observe(events)
 
     def snapshot(self) -> Snapshot:
         """A copy of the present state, to be saved at leisure while events go on."""

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from tsnn.online.event import Time
 from tsnn.online.predictor import Predictor
 from tsnn.serve import schemas
 from tsnn.serve.drift import DriftTrace
 from tsnn.serve.service import LiveService
-from tsnn.serve.state import Time
 
 RECENT = 12
 Name = int | str

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tsnn.online.event import Event
 from tsnn.online.predictor import Predictor
-from tsnn.serve.eventlog import Event
 from tsnn.types import F64, I64
 
 SAMPLES = 200_000

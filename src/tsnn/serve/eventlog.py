@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tsnn.errors import RunError
+from tsnn.online.event import Event
 
 FILE, LOCK = "events.sqlite", "lock"
 FORMAT = "1"
@@ -34,17 +35,6 @@ CREATE TABLE IF NOT EXISTS requests (
 
 class LogError(RunError):
     """The log could not take the events; none of them was acknowledged."""
-
-
-class Event(NamedTuple):
-    """One event as the log keeps it; `msg` is float32, so that a replay reads exactly what was applied."""
-
-    src: int | str
-    dst: int | str
-    t: int | float
-    msg: bytes | None = None
-    edge_type: int | None = None
-    key: str | None = None
 
 
 class Receipt(NamedTuple):

@@ -68,10 +68,11 @@ def _add_events(app: FastAPI, service: LiveService) -> None:
     # Read by hand: this is where the load is, and the framework's own reading takes longer than all the rest.
     @app.post("/events", summary="Observe events, all of them or none", response_model=schemas.EventsOut, **_EVENTS)
     async def events(request: Request) -> Response:
-        listed, key = schemas.read_events(await request.body()), request.headers.get("idempotency-key")
+        listed = schemas.read_events(await request.body())
+        key = request.headers.get("idempotency-key")
         if not request.headers.get("content-type", "").startswith("application/json"):
             raise InputError("the body is not marked as JSON; send it with Content-Type: application/json.")
-        done = service.submit([event.to_event() for event in listed], None if key is None else schemas.read_key(key))
+        done = service.submit(listed, None if key is None else schemas.read_key(key))
         outcome = await asyncio.wrap_future(done)
         return Response(schemas.EventsOut(**outcome._asdict()).model_dump_json(), media_type="application/json")
 

@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    with_config,
+)
+from typing_extensions import TypedDict
 
 from tsnn.errors import InputError
-from tsnn.serve.eventlog import Event
+from tsnn.online.event import Event
 
 MAX_ID, MAX_KEY, MAX_FEATURES, MAX_CANDIDATES, MAX_TOP = 256, 200, 65_536, 100_000, 1000
 NOT_JSON = "the body is not JSON; send an object or, for events, a list of them."
@@ -63,28 +75,31 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class EventIn(_Body):
+@with_config(ConfigDict(extra="forbid"))
+class EventIn(TypedDict):
     """One event. With a `key`, sending it again changes nothing."""
 
     src: NodeId
     dst: NodeId
     t: Time
-    msg: Features | None = None
-    edge_type: Relation | None = None
-    key: Key | None = None
+    msg: NotRequired[Features | None]
+    edge_type: NotRequired[Relation | None]
+    key: NotRequired[Key | None]
 
-    def to_event(self) -> Event:
-        """As the log keeps it."""
-        msg = None if self.msg is None else np.asarray(self.msg, "<f4").tobytes()
-        return Event(self.src, self.dst, self.t, msg, self.edge_type, self.key)
+
+def _to_event(fields: dict[str, Any]) -> Event:
+    if fields.get("msg") is not None:
+        fields["msg"] = np.asarray(fields["msg"], "<f4").tobytes()
+    return Event(**fields)
 
 
 def _one_or_many(value: Any) -> str:
     return "many" if isinstance(value, list) else "one"
 
 
-EventsIn = Annotated[
-    Annotated[EventIn, Tag("one")] | Annotated[list[EventIn], Field(min_length=1), Tag("many")],
+OneEvent = Annotated[EventIn, AfterValidator(_to_event)]  # parsed straight into the event that is logged and observed
+OneOrMany = Annotated[
+    Annotated[OneEvent, Tag("one")] | Annotated[list[OneEvent], Field(min_length=1), Tag("many")],
     Discriminator(_one_or_many),
 ]
 
@@ -211,14 +226,14 @@ def read_time(text: str) -> int | float:
     return checked
 
 
-_EVENTS: TypeAdapter[EventIn | list[EventIn]] = TypeAdapter(EventsIn)
+_EVENTS: TypeAdapter[Any] = TypeAdapter(OneOrMany)
 _KEY: TypeAdapter[str] = TypeAdapter(Key)
 
 
-def read_events(body: bytes) -> list[EventIn]:
+def read_events(body: bytes) -> list[Event]:
     """The events of a request body."""
     try:
-        events = _EVENTS.validate_json(body)
+        events: Event | list[Event] = _EVENTS.validate_json(body)
     except ValidationError as error:
         raise InputError(first_fault(error.errors(include_url=False, include_input=False)[0])) from None
     return events if isinstance(events, list) else [events]
@@ -234,7 +249,7 @@ def read_key(text: str) -> str:
 
 def events_schema() -> dict[str, Any]:
     """What `read_events` takes, for the OpenAPI document."""
-    one = EventIn.model_json_schema()
+    one = TypeAdapter(EventIn).json_schema()
     return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
 
 

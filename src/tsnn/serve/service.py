@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from tsnn.errors import InputError, RunError, TsnnError
+from tsnn.online.event import Event, Time
 from tsnn.online.predictor import Predictor
 from tsnn.serve.drift import DriftTrace
-from tsnn.serve.eventlog import Event, EventLog, FolderLock, LogError, Receipt
+from tsnn.serve.eventlog import EventLog, FolderLock, LogError, Receipt
 from tsnn.serve.metrics import Metrics
 from tsnn.serve.snapshots import file_digest, newest_snapshot, sweep_partial, write_snapshot
-from tsnn.serve.state import check_events, observe_events
 from tsnn.training.run import CONFIG, IDS, STATE, WEIGHTS
 
 HOME = "online"
@@ -198,17 +198,31 @@ class LiveService:
 
     def _admit(self, request: _Request, draft: _Draft) -> None:
         try:
-            fresh, clock = check_events(self.predictor, self._fresh(request, draft), draft.clock)
+            fresh = self._checked(self._fresh(request, draft), draft.clock)
         except InputError as error:
             request.done.set_exception(error)
             return
-        draft.clock = clock
+        draft.clock = fresh[-1].t if fresh else draft.clock
         draft.events += fresh
         draft.keyed |= {event.key: event for event in fresh if event.key is not None}
         if request.key is not None and fresh:
             position = self.log.position + len(draft.events)
             draft.receipts[request.key] = Receipt(request.key, request.digest(), position)
         draft.admitted.append((request, len(fresh)))
+
+    def _checked(self, events: dict[int, Event], clock: Time) -> list[Event]:
+        """These events as the log shall keep them; InputError unless all of them can be observed in turn."""
+        checked = []
+        for place, event in events.items():
+            try:
+                passed = self.predictor.check(event)
+                if passed.t < clock:
+                    raise InputError(f"time {passed.t} is before the clock, {clock}; send events in order of time.")
+            except InputError as error:
+                raise InputError(f"event {place}: {error}") from None
+            clock = passed.t
+            checked.append(passed)
+        return checked
 
     def _fresh(self, request: _Request, draft: _Draft) -> dict[int, Event]:
         """The request's events that neither the log nor this transaction holds, by their place in it."""
@@ -248,7 +262,7 @@ class LiveService:
 
     def _observe(self, events: list[Event]) -> None:
         with self.lock:
-            observe_events(self.predictor, events)
+            self.predictor.observe_checked(events)
             self.applied += len(events)
             self.drift.observe(self.predictor, events)
 

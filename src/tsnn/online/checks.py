@@ -1,0 +1,77 @@
+"""What a run takes: ids that can name a node, times of its kind, features of its width, relations it knows.
+
+Each function returns the value in its one stored form, or raises an InputError that says what to do.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from tsnn.errors import InputError
+from tsnn.model.tsnn import StreamShape
+from tsnn.online.event import Event, Time
+
+_INT64 = range(-(2**63), 2**63)
+
+
+def check_event(event: Event, shape: StreamShape, whole_times: bool) -> Event:
+    """The event as it is logged and observed; whether it comes too late is for the caller to see."""
+    check_id(event.src)
+    check_id(event.dst)
+    t = check_time(event.t, whole_times)
+    if whole_times and not isinstance(t, int):
+        raise InputError(f"time {t} is not whole, but the run counts in whole numbers; round it.")
+    msg = check_features(event.msg, shape.msg_dim)
+    edge_type = check_relation(event.edge_type, shape.num_relations)
+    return Event(event.src, event.dst, t, msg, edge_type, event.key)
+
+
+def check_id(node_id: object) -> None:
+    """Refuse what cannot name a node."""
+    try:
+        hash(node_id)
+    except TypeError:
+        raise InputError(f"{node_id!r} cannot name a node; use an integer, a string or a tuple.") from None
+    if node_id is None or node_id != node_id:
+        raise InputError("a node id is missing; give every event a source and a destination.")
+
+
+def check_time(t: Any, whole_times: bool) -> Time:
+    """The time as a plain number; where a run counts in whole numbers, 3.0 is 3 (and 3.5 stays what it is)."""
+    value = t.item() if isinstance(t, np.generic) else t
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"time {t!r} is not a finite number; give it in the unit of the training data.")
+    if not whole_times:
+        return float(value)
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if value not in _INT64:
+        raise InputError(f"time {t!r} does not fit in 64 bits; give it in the unit of the training data.")
+    return value
+
+
+def check_relation(edge_type: Any, num_relations: int) -> int | None:
+    """The relation as a plain integer; None where the run has no relations."""
+    if not num_relations:
+        if edge_type is not None:
+            raise InputError("the run was trained without relations; leave edge_type out.")
+        return None
+    if not isinstance(edge_type, int | np.integer) or not 0 <= edge_type < num_relations:
+        raise InputError(f"edge_type is {edge_type!r}; give one of the run's relations, 0 to {num_relations - 1}.")
+    return int(edge_type)
+
+
+def check_features(msg: Any, width: int) -> bytes | None:
+    """The features as the bytes of their float32 values; None where the run has no features."""
+    if msg is None and not width:
+        return None
+    values = np.zeros(0, "<f4")
+    with suppress(TypeError, ValueError):
+        values = np.frombuffer(msg, "<f4") if isinstance(msg, bytes) else np.atleast_1d(np.asarray(msg, "<f4"))
+    if not width or values.shape != (width,) or not np.isfinite(values).all():
+        raise InputError(f"msg does not fit the run; give {width} finite numbers with every event.")
+    return values.tobytes()
