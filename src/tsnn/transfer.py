@@ -1,4 +1,4 @@
-"""From the host's memory to a device, past the work that is under way there."""
+"""Copies from the host's memory to a device that do not wait for the kernels running there."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 
 def send(array: NDArray[Any], device: torch.device) -> Tensor:
-    """The array there; on the host it is not copied.
+    """The array as a tensor on the device; on the host it is not copied.
 
-    On a GPU a plain copy takes its turn behind every kernel already started, and the host would wait with it instead of
-    starting the next ones. So copies have a stream of their own, and only what comes after waits for them.
+    On a GPU, a plain copy waits until every kernel started before it has ended, and the host waits with it. So copies
+    run on a CUDA stream of their own; only kernels started later wait for the copy.
     """
     tensor = torch.from_numpy(array)
     if device.type != "cuda":

@@ -1,8 +1,8 @@
 """A peer side by side: TGN, put together from PyTorch Geometric's parts, on the same stream in the same run.
 
 TGN sees earlier batches of 200 rows, so both models are trained and evaluated under `batch:200`, with the same
-negatives. The peer's settings are those of PyTorch Geometric's own example. A rate is that of the fastest epoch: what
-disturbs an epoch only ever slows it. What tsnn does before its first epoch is told apart.
+negatives. The peer's settings are those of PyTorch Geometric's own example. A rate is that of the fastest
+epoch, because other work on the machine can only slow an epoch down. The time of tsnn's warm-up is given separately.
 """
 
 from __future__ import annotations

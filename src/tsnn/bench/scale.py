@@ -1,8 +1,8 @@
 """Events/s and memory as streams grow: more events on the same nodes, more nodes under the same events.
 
-Each size is measured in a process of its own. The clock runs over the last rows of the stream, when the counters hold
-all the rows before, so that a table that slows down as it fills would show; the rate is the best of a few stretches of
-them, since what disturbs a stretch only ever slows it.
+Each size is measured in a process of its own, over the last rows of the stream: by then the counters hold all earlier
+rows, so a table that slows down as it fills would show. The rate is the best of a few stretches of these rows, because
+other work on the machine can only slow a stretch down.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ from tsnn.types import Visibility
 
 NODES = (1_000, 10_000, 100_000)
 BATCH, CLIENTS, STREAMS, TICK = 100, 16, 4, 200
-# While recommendations are timed: events/s, events a request, and clients, so many that slow answers do not slow them.
+# The events that come in while recommendations are timed: events/s, events a request, and enough clients for the rate
+# to hold even while answers are slow.
 BACKGROUND_RATE, BACKGROUND_BATCH, BACKGROUND_CLIENTS = 1000, 20, 25
 PACE = BACKGROUND_CLIENTS * BACKGROUND_BATCH / BACKGROUND_RATE  # seconds from one request of a client to its next
 HISTORY_PER_NODE, MAX_HISTORY = 5, 200_000
@@ -73,7 +74,7 @@ def make_run(folder: Path, num_nodes: int, seed: int = 0) -> float:
 
 @contextmanager
 def running_server(run: Path, *arguments: str) -> Iterator[Server]:
-    """A server on a free port of this machine, gone when the block ends."""
+    """A server on a free port of this machine; it is stopped when the block ends."""
     log = run.with_suffix(".log")
     command = [sys.executable, "-m", "tsnn.cli.serve", str(run), "--port", "0", *arguments]
     with log.open("w") as sink:
@@ -100,7 +101,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> int:
 
 
 class Connection:
-    """One kept-alive HTTP connection with just enough of the protocol; a full client would be most of the load."""
+    """One HTTP connection that is kept open, with only as much of the protocol as is needed: a full HTTP client
+    would take more processor time than the service."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -147,13 +149,13 @@ class EventSource:
         return [{"src": self.sources[i % size], "dst": self._dst[i % size], "t": self._clock + i // TICK} for i in rows]
 
     def at_least_now(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The same events for another try, after others overtook them."""
+        """The same events with later times, for another try after events of other clients have moved the clock on."""
         now = self._clock + self.sent // TICK
         return [{**event, "t": now} for event in events]
 
 
 class Tally:
-    """What a phase did."""
+    """Counts and latencies of one phase of the benchmark."""
 
     def __init__(self) -> None:
         self.events = self.refused = 0
@@ -174,7 +176,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 async def send_events(
     port: int, source: EventSource, tally: Tally, *, size: int, until: Callable[[], bool], pause: float = 0.0
 ) -> None:
-    """One client: a request after the other until told to stop; `pause` keeps a steady pace instead of the fastest."""
+    """One client, which sends one request after another until it is told to stop; `pause` is the time between."""
     async with Connection(port) as connection:
         due = time.perf_counter()
         while not until():
@@ -279,7 +281,7 @@ def _question(source: EventSource, index: int, exact: bool) -> str:
 
 
 async def _recall(server: Server, source: EventSource, sources: int) -> float:
-    """The share of the exact answer that the shortlist's answer holds, while nothing else happens."""
+    """The share of the exact answers that the two-stage answers hold, measured while no events come in."""
     shares = []
     async with Connection(server.port) as connection:
         for index in range(sources):
@@ -315,7 +317,7 @@ def warm_up(server: Server, source: EventSource) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far, which other work on the machine does not change."""
+    """Processor time that a process has used so far; unlike wall time, other work on the machine does not change it."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,6 +1,6 @@
 """The configuration of a data set: one TOML file each, chosen on validation rows by `tsnn tune`.
 
-`uci.toml` serves every visibility; `uci.arrival.toml`, where it stands, serves `arrival` instead.
+`uci.toml` is used for every visibility, unless there is a more special file such as `uci.arrival.toml`.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ def save_svg(figure: Figure, path: Path) -> None:
 
 
 def table_figure(rows: list[Row], heading: str) -> Figure:
-    """A panel per visibility: for each data set, ours with its deviation beside the paper, the peers and the floor.
+    """A panel per visibility: for each data set, our figure beside those of the paper, the peers and `features`.
 
-    Of a table of removals, what each of them changes on each data set.
+    For a table of ablations, a panel shows by how much each removal changes the figure.
     """
     metric = metrics_of(rows)[0]
     panels = list(dict.fromkeys(row["visibility"] for row in rows))
@@ -67,7 +67,7 @@ def _panel(axis: Any, rows: list[Row], metric: str) -> None:
 
 
 def _removals(axis: Any, rows: list[Row]) -> None:
-    """A line per removal, a mark per data set; near zero the scale is linear, since most changes are within a point."""
+    """A line per removal, a mark per data set. The scale is logarithmic, but linear near zero."""
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     sets = list(dict.fromkeys(title(row) for row in rows))
     for at, data in enumerate(sets):

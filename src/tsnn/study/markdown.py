@@ -66,7 +66,7 @@ def removal_lines(rows: list[Row]) -> list[str]:
 
 
 def title(row: Row) -> str:
-    """A data set, and what is out of the ordinary about the row."""
+    """The data set of a row, and whatever makes the row unusual (shuffled ties, other settings)."""
     return f"{row['data']} ({row['kind']})" if row.get("kind") else str(row["data"])
 
 
@@ -76,7 +76,7 @@ def metrics_of(rows: list[Row]) -> list[str]:
 
 
 def difference(row: Row, metric: str, other: str = "paper") -> float | None:
-    """Our mean less another's."""
+    """Our mean minus another's."""
     theirs = (row[other] or {}).get(metric)
     return row["ours"][metric]["mean"] - theirs["mean"] if theirs and metric in row["ours"] else None
 
@@ -95,7 +95,7 @@ def figure(cell: dict[str, Any] | None) -> str:
 
 
 def best_alike(row: Row, metrics: list[str]) -> dict[str, Any]:
-    """Of each metric the best among the peers that see what the row's visibility shows."""
+    """For each metric, the best of the peers whose code lets an event see what the row's visibility lets it see."""
     best = {}
     for metric in metrics:
         known = {name: cells[metric] for name, cells in row["peers_alike"].items() if metric in cells}
@@ -119,5 +119,5 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def document(heading: str, rows: list[Row], lines: Callable[[list[Row]], list[str]] = table_lines) -> str:
-    """A page of its own."""
+    """The table as a Markdown page of its own."""
     return "\n".join([f"# {heading}", "", *lines(rows)]).rstrip() + "\n"

@@ -27,7 +27,7 @@ COMMITTED = Path("results")  # seen from the project's root
 
 @dataclass(frozen=True)
 class Study:
-    """What is asked for beside the table: None is the table's own choice."""
+    """What a caller asks for besides the table's name; None leaves the choice to the table."""
 
     data: Sequence[str] | None = None
     seeds: int | None = None
@@ -39,7 +39,7 @@ class Study:
 
     @property
     def kind(self) -> str:
-        """Marks rows that are not the table's own, so that they never replace one that is."""
+        """A mark for rows made with other settings than the table's: they never replace the table's own rows."""
         marks = [("shuffled", self.shuffled), ("untuned", not self.tuned), ("changed", bool(self.overrides))]
         marks.append(("gpu", self.population is not None))
         return " ".join(name for name, is_set in marks if is_set)
@@ -138,7 +138,7 @@ def run_missing(
 
 
 def _outcomes(missing: list[Job], population: int | None, *, workers: int | None, ray: str | None) -> Iterator[Outcome]:
-    """As they come: the model's on the GPU where populations are asked for, all others in processes."""
+    """Outcomes as they finish. The model's jobs run on the GPU if populations are asked for, others in processes."""
     if population is not None:
         yield from attempt_populations([job for job in missing if job.scorer == MODEL], population)
         missing = [job for job in missing if job.scorer != MODEL]

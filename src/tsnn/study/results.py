@@ -1,6 +1,6 @@
 """docs/results.md, written from the stored rows: every table, what agrees with the paper and what does not.
 
-What only a person can say, why a figure is as it is, stands in `results/notes/<table>.md` and is put under its table.
+Explanations, which only a person can write, stand in `results/notes/<table>.md`; each is put under its table.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _ranks(name: str, metric: str, rows: list[Row], visibility: str) -> list[str
 
 
 def _shuffled(rows: list[Row]) -> list[str]:
-    """Each row with shuffled ties beside the one it should equal."""
+    """Each row with shuffled ties, beside the row in the file's own order; under `strict` the two should be equal."""
     plain = {(row["data"], row["visibility"]): row for row in rows if not row["kind"]}
     lines = []
     for row in rows:

@@ -32,7 +32,7 @@ VISIBILITIES = ("strict", "arrival", "batch:200")
 
 @dataclass(frozen=True)
 class Table:
-    """One table: `variants` are changes to a data set's configuration, the first of them the yardstick."""
+    """One table. `variants` are changes to a data set's configuration; all others are compared with the first."""
 
     name: str
     setting: str
@@ -46,7 +46,7 @@ class Table:
 
     @property
     def yardstick(self) -> str:
-        """The variant that the others are changes of."""
+        """The first variant, which the others are compared with."""
         return next(iter(self.variants))
 
 

@@ -195,12 +195,12 @@ def _tune_population(
 
 
 def _shares(trials: int) -> list[int]:
-    """How many trials of a generation share each of its shapes."""
+    """How many trials of a generation have each shape: the list has one number for each shape."""
     return [min(OF_ONE_SHAPE, trials - start) for start in range(0, trials, OF_ONE_SHAPE)]
 
 
 def _ask(study: Any, number: int) -> list[Any]:
-    """Trials of one shape: what members of a population may not differ in, all take over from the first."""
+    """Trials of one shape: settings in which members of a population may not differ are the first trial's."""
     first = study.ask()
     shape = {name: value for name, value in suggest(first).items() if not _is_free(name)}
     for _ in range(number - 1):
@@ -307,7 +307,7 @@ def _open(storage: Storage) -> Any:
 
 
 def _serve(storage: Any) -> tuple[str, int]:
-    """Let the nodes of a cluster reach the storage of this process."""
+    """Open this process's storage to the nodes of a cluster; returns host and port."""
     host: str = import_ray().util.get_node_ip_address()
     with socket.socket() as probe:
         probe.bind((host, 0))
@@ -323,5 +323,5 @@ def _optuna() -> Any:
     except ImportError:
         raise ConfigError("tsnn tune needs the package optuna; install it with pip install 'tsnn[tune]'.") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # its door for other nodes
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # about the storage proxy
     return optuna

@@ -46,7 +46,7 @@ def _in_processes(function: Callable[[T], R], tasks: Sequence[T], workers: int) 
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Numerical libraries read these when a child first imports them."""
+    """Settings that numerical libraries read when a child process first imports them: one thread each."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
@@ -60,9 +60,9 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def _on_ray(function: Callable[[T], R], tasks: Sequence[T], address: str) -> Iterator[R]:
-    """One task a core of the cluster; a task lost with its node is given to another, a finished one never is.
+    """Run one task on each core of the cluster; a task whose node is lost runs again elsewhere.
 
-    Results are small and travel to the caller as they are made, so none is lost with a node either.
+    Results are small and are sent to the caller as soon as they exist, so a lost node loses no result.
     """
     ray = import_ray()
     with _connection(ray, address):

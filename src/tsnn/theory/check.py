@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-RELATIVE_TOLERANCE = 1e-10  # checks compute in float64; this is rounding, not leeway
+RELATIVE_TOLERANCE = 1e-10  # for the rounding of float64, in which all checks are computed
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Margin(NamedTuple):
     where: str
     slack: float
     tolerance: float
-    exact: bool  # an identity: its slack is all rounding, so a bound says more
+    exact: bool  # whether it is an identity; its slack is only rounding, so a bound is the more telling margin
 
     @property
     def passed(self) -> bool:
