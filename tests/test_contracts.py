@@ -14,7 +14,8 @@ from tsnn.data.queries import Queries
 from tsnn.data.split import split_by_time
 from tsnn.evaluation.baselines import ROSTER, baseline
 from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.scorer import Block, Scorer, score_queries
+from tsnn.evaluation.replay import score_queries
+from tsnn.evaluation.scorer import Block, Scorer
 from tsnn.plan.planner import Planner
 from tsnn.training.trainer import build_model
 from tsnn.types import Visibility

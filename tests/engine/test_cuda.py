@@ -15,7 +15,7 @@ from tsnn.engine.cuda import DevicePlan, Parameters, cuda_update, has_cupy
 from tsnn.engine.engine import CudaEngine
 from tsnn.errors import ConfigError
 from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.scorer import score_queries
+from tsnn.evaluation.replay import score_queries
 from tsnn.training.trainer import Trainer
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is at hand")

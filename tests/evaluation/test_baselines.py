@@ -23,7 +23,7 @@ from tsnn.evaluation.baselines import (
     quantile_of_sorted,
 )
 from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features, FitOptions
-from tsnn.evaluation.scorer import score_queries
+from tsnn.evaluation.replay import score_queries
 from tsnn.types import Visibility
 
 VISIBILITIES = ["strict", "arrival", "batch:7"]

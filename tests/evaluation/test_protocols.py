@@ -18,7 +18,7 @@ from tsnn.evaluation.dgb import SETS, DgbQuestions
 from tsnn.evaluation.evaluate import evaluate
 from tsnn.evaluation.metrics import Evaluator, link_metrics
 from tsnn.evaluation.questions import Outcomes, Questions
-from tsnn.evaluation.scorer import figures, score_queries
+from tsnn.evaluation.replay import figures, score_queries
 from tsnn.evaluation.stream import StreamQuestions, distinct, draw_negatives
 from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.types import Visibility

@@ -14,7 +14,7 @@ from tsnn.data.tgb import load_tgb, split_tgb
 from tsnn.data.tgb_negatives import TgbNegatives
 from tsnn.evaluation.baselines import baseline
 from tsnn.evaluation.evaluate import evaluate
-from tsnn.evaluation.scorer import figures
+from tsnn.evaluation.replay import figures
 from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.types import Visibility
 

@@ -9,9 +9,11 @@ from tsnn.errors import InputError
 from tsnn.evaluation.scorer import Step, schedule
 
 
-def steps(cut: list[int], sizes: list[int], max_rows: int, max_candidates: int) -> list[Step]:
+def steps(
+    cut: list[int], sizes: list[int], max_rows: int, max_candidates: int, stops: tuple[int, ...] = ()
+) -> list[Step]:
     ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return list(schedule(np.array(cut, dtype=np.int64), ptr, max_rows, max_candidates))
+    return list(schedule(np.array(cut, dtype=np.int64), ptr, max_rows, max_candidates, stops=stops))
 
 
 def test_rows_before_the_first_query_run_through_unscored() -> None:
@@ -31,25 +33,36 @@ def test_nothing_to_ask_runs_nothing() -> None:
     assert steps([0], [2], 10, 10) == [Step(0, 0, 1)]
 
 
+def test_a_step_ends_at_every_stop_and_the_last_may_lie_beyond_the_queries() -> None:
+    assert steps([5], [2], 10, 100, stops=(3, 4, 17)) == [
+        Step(3, 0, 0), Step(4, 0, 0), Step(5, 0, 1), Step(15, 1, 1), Step(17, 1, 1),
+    ]  # fmt: skip
+    assert steps([], [], 10, 10, stops=(0, 2)) == [Step(0, 0, 0), Step(2, 0, 0)]
+
+
 @given(
     asked=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), min_size=1, max_size=40),
     max_rows=st.integers(1, 30),
     max_candidates=st.integers(1, 40),
+    stops=st.lists(st.integers(0, 80), max_size=5),
 )
 @settings(max_examples=200, deadline=None)
 def test_every_query_is_answered_once_inside_its_step(
-    asked: list[tuple[int, int]], max_rows: int, max_candidates: int
+    asked: list[tuple[int, int]], max_rows: int, max_candidates: int, stops: list[int]
 ) -> None:
     cut, sizes = zip(*sorted(asked), strict=True)
     row, answered = 0, 0
-    for stop, first, last in steps(list(cut), list(sizes), max_rows, max_candidates):
+    ended = set()
+    for stop, first, last in steps(list(cut), list(sizes), max_rows, max_candidates, tuple(stops)):
         assert row <= stop <= row + max_rows
         assert first == answered
         assert all(row <= c <= stop for c in cut[first:last])
         assert sum(sizes[first:last]) <= max_candidates or last == first + 1
-        assert stop > row or last > first
+        assert stop > row or last > first or stop == 0
         row, answered = stop, last
-    assert (row, answered) == (max(cut), len(cut))
+        ended.add(stop)
+    assert (row, answered) == (max([*cut, *stops]), len(cut))
+    assert ended.issuperset(stops)
 
 
 def test_unsorted_cuts_and_empty_budgets_are_refused() -> None:

@@ -7,7 +7,8 @@ from tests.evaluation.streams import tied_split
 from tsnn.data.queries import Chain, Ranking, concatenate, merge, pairs
 from tsnn.errors import InputError
 from tsnn.evaluation.baselines import EdgeBank, Popularity, Recency
-from tsnn.evaluation.scorer import Block, score_queries
+from tsnn.evaluation.replay import score_queries
+from tsnn.evaluation.scorer import Block
 from tsnn.types import F64, Visibility
 
 
@@ -60,7 +61,8 @@ def test_under_strict_the_order_inside_the_querys_own_time_cannot_change_a_score
 
 def test_progress_ends_at_the_whole_work() -> None:
     asked, seen = ranking(50, 100), []
-    score_queries(EdgeBank(), asked.stream, asked, max_rows=20, progress=lambda done, total: seen.append((done, total)))
+    watch = lambda done, total, text: seen.append((done, total))  # noqa: E731
+    score_queries(EdgeBank(), asked.stream, asked, max_rows=20, progress=watch)
     assert seen == sorted(seen)
     assert seen[-1] == (99 + asked.ptr[-1], 99 + asked.ptr[-1])
 

@@ -61,7 +61,9 @@ def test_the_feature_is_added_to_the_score(tmp_path):
 
     import tsnn
     from tsnn.data.queries import pairs
-    from tsnn.evaluation.scorer import plan_blocks, score_queries
+    from tsnn.evaluation.replay import score_queries
+    from tsnn.evaluation.scorer import plan_blocks
+    from tsnn.plan.planner import Planner
 
     module = example("add_a_feature")
     data = "synthetic:roles:events=400,nodes=40"
@@ -71,7 +73,7 @@ def test_the_feature_is_added_to_the_score(tmp_path):
     asked = pairs(stream, rows, rows, stream.dst[rows], stream.src[rows])
     plain, changed = tsnn.ModelScorer(run.model, stream), module.WithFeature(run.model, stream)
     changed.weight = 2.0
-    facts = np.concatenate([block.score.facts for _, block in plan_blocks(stream, plain.spec, asked)])
+    facts = np.concatenate([block.score.facts for _, block in plan_blocks(Planner(stream, plain.spec), asked)])
     difference = score_queries(changed, stream, asked) - score_queries(plain, stream, asked)
     np.testing.assert_allclose(difference, 2.0 * module.reciprocity(facts), atol=1e-5)
     assert difference.max() > 1, "some of these pairs have met the other way round"

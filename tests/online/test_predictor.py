@@ -18,7 +18,7 @@ from tsnn.data.events import EventStream
 from tsnn.data.queries import Queries
 from tsnn.errors import InputError, RunError
 from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.scorer import score_queries
+from tsnn.evaluation.replay import score_queries
 from tsnn.online import active, retrieve
 from tsnn.online.event import Event
 from tsnn.online.predictor import Predictor

@@ -21,13 +21,10 @@ from tsnn.data.split import Split
 from tsnn.data.table import write_table
 from tsnn.errors import InputError
 from tsnn.evaluation.metrics import average_precision
-from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.scorer import figures
-from tsnn.evaluation.stream import StreamQuestions
 from tsnn.report.figures import calibration, shares
 from tsnn.report.page import write_comparison, write_report
-from tsnn.report.replay import OTHERS, Trace, replay
-from tsnn.report.slices import slices
+from tsnn.report.trace import Trace
+from tsnn.report.view import trace_run
 from tsnn.training.run import Run
 from tsnn.training.train import train
 from tsnn.types import Visibility
@@ -53,27 +50,26 @@ def split() -> Split:
 
 @pytest.fixture(scope="module")
 def trace(run, split) -> Trace:
-    return replay(run.model, split, Visibility.parse("strict"))
+    return trace_run(run, split)
 
 
 @pytest.fixture(scope="module")
-def written(run, split) -> str:
-    return write_report(run, split).read_text()
+def written(run, trace) -> str:
+    return write_report(run, trace).read_text()
 
 
 # The replay
 
 
-def test_the_replay_gives_the_scores_of_the_evaluation(run, split, trace):
-    """Same rows, same negative for AP: the parts add up to the figure that the run holds."""
+def test_the_trace_agrees_with_the_figures_of_the_run(run, split, trace):
+    """Same rows, same negatives: the parts add up to the figures that the run holds, and the slices are theirs."""
     assert list(trace.rows) == list(range(split.val_end, 600))
     ap = 100 * average_precision(trace.positive.sum(1), trace.negative.sum(1))
-    questions = StreamQuestions(split, Visibility.parse("strict"), negatives=OTHERS, sets=("test",))
-    held = figures(ModelScorer(run.model, split.stream), split.stream, questions)
+    held, whole = run.metrics["metrics"]["test"], trace.slices[0]
     assert ap != 100.0
-    # The draws of `val` and `test` come from generators of their own, so only those of `test` are asked for here.
-    assert held.metrics["test"]["ap_pooled"] == pytest.approx(ap, abs=1e-6)
-    assert held.metrics["test"]["mrr"] == pytest.approx((1 / trace.rank).mean(), abs=1e-6)
+    assert held["ap_pooled"] == pytest.approx(ap, abs=1e-6) == pytest.approx(whole.ap, abs=1e-6)
+    assert held["mrr"] == pytest.approx(whole.mrr, abs=1e-12)
+    assert whole.count == len(trace.rows)
 
 
 def test_energy_and_drift_follow_every_replayed_row(trace, split):
@@ -81,14 +77,6 @@ def test_energy_and_drift_follow_every_replayed_row(trace, split):
     assert trace.smooth.max() > 0
     assert trace.eigenvalues.min() >= -1e-9
     assert trace.eigenvalues.max() <= 2 + 1e-9
-
-
-def test_slices_of_a_group_are_disjoint_and_hold_every_event(trace):
-    found = slices(trace, 1.0)
-    for group in {s.group for s in found}:
-        assert sum(s.events for s in found if s.group == group) >= 0.8 * len(trace.rows)
-    kinds = {s.name: s.events for s in found if s.group == "kind of event"}
-    assert kinds["repeat"] == int((trace.fact("pair_count") > 0).sum())
 
 
 def test_shares_add_up(trace):
@@ -144,23 +132,23 @@ def test_the_page_shows_the_figures_and_the_card(run, written):
         assert baseline["scorer"] in written
 
 
-def test_names_are_escaped(run, split, tmp_path):
+def test_names_are_escaped(run, trace, tmp_path):
     folder = tmp_path / "<b>&run"
     shutil.copytree(run.folder, folder)
-    text = write_report(Run.load(folder), split, tmp_path / "out.html").read_text()
+    text = write_report(Run.load(folder), trace, tmp_path / "out.html").read_text()
     assert "<b>&run" not in text
     assert "&lt;b&gt;&amp;run" in text
 
 
-def test_the_statements_are_shown_once_checked(run, split, tmp_path):
+def test_the_statements_are_shown_once_checked(run, trace, tmp_path):
     folder = tmp_path / "checked"
     shutil.copytree(run.folder, folder)
-    assert "Not checked yet" in write_report(Run.load(folder), split).read_text()
+    assert "Not checked yet" in write_report(Run.load(folder), trace).read_text()
     line = {"label": "lem:low_rank", "claim": "low", "slack": -1.0, "tolerance": 1e-9, "where": "node", "row": 7}
     line |= {"passed": False, "failed": 1, "events": 2}
     facts = {"events": 2, "largest_active_set": 9, "smallest_reflector": 0.5}
     (folder / "verify.json").write_text(json.dumps({"passed": False, "facts": facts, "statements": [line]}))
-    text = write_report(Run.load(folder), split).read_text()
+    text = write_report(Run.load(folder), trace).read_text()
     assert "Not all hold" in text
     assert "fails on 1 of 2" in text
 
@@ -172,9 +160,9 @@ def test_without_data_the_rest_is_still_written(run, tmp_path):
     assert "--data" in text
 
 
-def test_several_runs_side_by_side(run, split, tmp_path):
+def test_several_runs_side_by_side(run, split, trace, tmp_path):
     other = train(DATA, tmp_path / "second", Config.build(overrides=TINY | {"model.residual": False}), compare=False)
-    text = write_comparison([(run, split), (other, split)], tmp_path / "both.html").read_text()
+    text = write_comparison([(run, trace), (other, trace_run(other, split))], tmp_path / "both.html").read_text()
     assert "first (tsnn)" in text
     assert "second (tsnn)" in text
     assert text.count("<figcaption>second</figcaption>") >= 4, "a drawing of one run says of which"
@@ -227,9 +215,9 @@ def test_runs_on_two_tables_each_find_their_own(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which(BROWSER) is None, reason=f"needs {BROWSER}, absent here")
-def test_a_browser_shows_it_without_a_request_or_an_error(run, split, tmp_path):
+def test_a_browser_shows_it_without_a_request_or_an_error(run, trace, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api")
-    path: Path = write_report(run, split, tmp_path / "report.html")
+    path: Path = write_report(run, trace, tmp_path / "report.html")
     requests, errors = [], []
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which(BROWSER), args=FLAGS)

@@ -98,14 +98,14 @@ def test_without_carry_over_its_proposition_fails_and_nothing_else(stream):
 
 def test_an_engine_that_strays_is_found(run, stream, monkeypatch):
     """alg:tsnn: the statements are checked on what the run does, not on what it should do."""
-    from tsnn.theory import sample
+    from tsnn.evaluation import model
 
     def stray(*arguments):
         versions = sample_run(*arguments)
         return versions._replace(h=versions.h * 1.01)
 
-    sample_run = sample.run_update
-    monkeypatch.setattr(sample, "run_update", stray)
+    sample_run = model.run_update
+    monkeypatch.setattr(model, "run_update", stray)
     assert failures(verify(run.model, stream, samples=3)) == {"alg:tsnn"}
 
 

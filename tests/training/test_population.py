@@ -17,7 +17,7 @@ from tsnn.errors import ConfigError
 from tsnn.evaluation.dgb import DgbQuestions
 from tsnn.evaluation.evaluate import validation_metric
 from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.scorer import figures
+from tsnn.evaluation.replay import figures
 from tsnn.evaluation.stream import StreamQuestions
 from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.study.tables import CORE, REMOVALS

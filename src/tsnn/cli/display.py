@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +11,7 @@ from rich import progress as rich_progress
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
+from rich.text import Text
 
 from tsnn.types import Progress, unwatched
 
@@ -23,66 +23,43 @@ def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=2))
 
 
-class Bar:
-    """A progress bar that appears with the first thing it has to show: a refusal before any work stays one sentence."""
+class _Rate(ProgressColumn):
+    """How much is done a second."""
 
-    def __init__(self, *columns: ProgressColumn) -> None:
-        self._bar = rich_progress.Progress(*columns, console=console)
-
-    def show(self, done: int, total: int, text: str = "", **fields: Any) -> None:
-        """Draw it so far."""
-        if self._bar.tasks:
-            self._bar.update(self._bar.task_ids[0], description=text, completed=done, total=total, **fields)
-        else:
-            self._bar.add_task(text, completed=done, total=total, **fields)
-            self._bar.start()
-
-    def fill(self) -> None:
-        """Draw it full: what it counts is done, whatever comes next."""
-        for task in self._bar.tasks:
-            self._bar.update(task.id, completed=task.total)
-
-    def stop(self) -> None:
-        """Leave it as it is."""
-        if self._bar.tasks:
-            self._bar.stop()
+    def render(self, task: rich_progress.Task) -> Text:
+        """Nothing where that is not known yet."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s")
 
 
 @contextmanager
-def shown_bar(*columns: ProgressColumn) -> Iterator[Bar]:
-    """A bar for the length of a block."""
-    bar = Bar(*columns)
-    try:
-        yield bar
-    finally:
-        bar.stop()
+def shown_bar(quiet: bool, *columns: ProgressColumn) -> Iterator[Progress]:
+    """A progress that draws a bar for each piece of work, while a block runs; a quiet one draws nothing.
 
-
-Say = Callable[[str], None]
-
-
-@contextmanager
-def training_bar(quiet: bool) -> Iterator[tuple[Progress, Say | None]]:
-    """Two callbacks for training: one draws a bar with events/s and time left, the other says what comes after."""
+    Nothing is drawn before there is something to show: a refusal before any work stays one sentence.
+    """
     if quiet:
-        yield unwatched, None
+        yield unwatched
         return
-    columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn()]
-    with shown_bar(*columns) as bar:
-        began: list[tuple[float, int]] = []
+    standard = (TextColumn("{task.description}"), BarColumn(), _Rate(), TimeRemainingColumn())
+    bars = rich_progress.Progress(*(columns or standard), console=console)
 
-        def show(done: int, total: int, text: str = "") -> None:
-            if not began:
-                began.append((time.monotonic(), done))
-            since, first = began[0]
-            rate = f"{(done - first) / max(time.monotonic() - since, 1e-9):,.0f} events/s"
-            bar.show(done, total, text, rate=rate)
+    def show(done: int, total: int, text: str = "") -> None:
+        """Work of another total, or that begins anew, gets a bar of its own; the one before is full."""
+        last = bars.tasks[-1] if bars.tasks else None
+        if last is not None and last.total == total and last.completed <= done:
+            bars.update(last.id, description=text, completed=done)
+            return
+        if last is not None:
+            bars.update(last.id, completed=last.total)
+        bars.add_task(text, completed=done, total=total)
+        bars.start()
 
-        def say(text: str) -> None:
-            bar.fill()
-            console.print(text, style="dim")
-
-        yield show, say
+    try:
+        yield show
+    finally:
+        if bars.tasks:
+            bars.stop()
 
 
 SHOWN = (("val", "ap"), ("val", "mrr"), ("test", "ap"), ("test", "auc"), ("test", "mrr"), ("new_test", "ap"))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from tsnn.cli.display import print_figures, print_json, shown_bar
 from tsnn.cli.options import Data, Json, Seed, VisibilityName
@@ -37,8 +36,7 @@ def evaluate(
 
     seen = Visibility.parse(visibility)
     candidate, split = scorer_and_split(scorer, data, seed)
-    with shown_bar(TextColumn("evaluating"), BarColumn(), TimeRemainingColumn()) as bar:
-        progress = None if json else bar.show
+    with shown_bar(json) as progress:
         found = evaluate_scorer(candidate, split, seen, protocol=protocol, negatives=negatives, progress=progress)
     result = found.to_dict()
     if json:

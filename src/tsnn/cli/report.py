@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tsnn.cli.display import console
+from tsnn.cli.display import console, shown_bar
 from tsnn.errors import InputError
 from tsnn.files import check_file_target
 
@@ -27,6 +27,7 @@ def report(
 
     from tsnn.report.page import REPORT, write_comparison
     from tsnn.report.source import run_split
+    from tsnn.report.view import trace_run
     from tsnn.training.run import Run
 
     torch.set_num_threads(1)
@@ -36,5 +37,7 @@ def report(
     path = out or runs[0] / REPORT
     check_file_target(path)
     splits = [run_split(run, *(data or [])) for run in loaded]
-    write_comparison(list(zip(loaded, splits, strict=True)), path)
+    with shown_bar(quiet=False) as progress:
+        traces = [trace_run(run, split, progress) for run, split in zip(loaded, splits, strict=True)]
+    write_comparison(list(zip(loaded, traces, strict=True)), path)
     console.print(f"report written to {path}")

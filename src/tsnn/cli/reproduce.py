@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from tsnn.cli.display import console, print_json, shown_bar
 from tsnn.cli.options import Json, PopulationSize, Settings, Workers
 from tsnn.config import parse_override
 from tsnn.files import check_folder_target
+from tsnn.types import Progress
 
 
 def reproduce(
@@ -70,12 +70,7 @@ def _show(result: dict[str, Any]) -> None:
         console.print(f"{committed['jobs']} jobs: figures {same}")
 
 
-@contextmanager
-def job_bar(quiet: bool) -> Iterator[Any]:
-    """A callback that draws a bar of finished jobs."""
-    if quiet:
-        yield None
-        return
+def job_bar(quiet: bool) -> AbstractContextManager[Progress]:
+    """A bar of finished jobs."""
     columns = [TextColumn("jobs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()]
-    with shown_bar(*columns) as bar:
-        yield bar.show
+    return shown_bar(quiet, *columns)

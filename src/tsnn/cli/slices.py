@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from tsnn.cli.display import print_json
+from tsnn.cli.display import print_json, shown_bar
 from tsnn.cli.evaluate import scorer_and_split
 from tsnn.cli.options import Data, Json, Seed, VisibilityName
 from tsnn.types import Visibility
@@ -23,16 +24,18 @@ def slices(
     json: Json = False,
 ) -> None:
     """Where a scorer loses: repeats, new pairs, new nodes; by the pair's recency and the nodes' degrees."""
-    from tsnn.study.slices import error_slices
+    from tsnn.evaluation.slices import error_slices
 
     seen = Visibility.parse(visibility)
-    found = error_slices(*scorer_and_split(scorer, data, seed), seen, segment)
+    candidate, split = scorer_and_split(scorer, data, seed)
+    with shown_bar(json) as progress:
+        found = error_slices(candidate, split, seen, segment, progress)
     if json:
-        print_json({"scorer": scorer, "data": data, "visibility": visibility, "segment": segment, "slices": found})
+        told = {"scorer": scorer, "data": data, "visibility": visibility, "segment": segment}
+        print_json({**told, "slices": [asdict(entry) for entry in found]})
         return
     title = f"{scorer} on {data}, {segment}, {visibility}"
     table = Table("by", "slice", "positives", "pooled AP", "MRR", title=title)
     for entry in found:
-        figures = (f"{entry['count']:,}", f"{entry['ap']:.2f}", f"{entry['mrr']:.4f}")
-        table.add_row(entry["by"], entry["slice"], *figures)
+        table.add_row(entry.by, entry.slice, f"{entry.count:,}", f"{entry.ap:.2f}", f"{entry.mrr:.4f}")
     Console().print(table)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsnn.cli.display import console, print_figures, print_json, training_bar
+from tsnn.cli.display import console, print_figures, print_json, shown_bar
 from tsnn.cli.options import Data, Json, Settings
 from tsnn.config import Config, parse_override
 from tsnn.data.catalog import default_split, load
 from tsnn.files import check_folder_target
+
+if TYPE_CHECKING:
+    from tsnn.evaluation.model import ModelScorer
+    from tsnn.evaluation.questions import Questions
+    from tsnn.report.trace import Tracer
 
 
 def train(
@@ -31,14 +36,21 @@ def train(
 ) -> None:
     """Train on an event log, and see how well the next link is predicted beside what simple rules predict."""
     from tsnn.report.page import REPORT, write_report
+    from tsnn.report.trace import Tracer
     from tsnn.training.train import train as train_run
 
     check_folder_target(out)
     settings = Config.build(config, dict(parse_override(text) for text in set_ or []))
     stream = load(data, **table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type))
-    with training_bar(json) as (progress, say):
-        run = train_run(stream, out, settings, compare=compare, progress=progress, report=say)
-    write_report(run, default_split(stream))
+    tracers: list[Tracer] = []
+
+    def follow(scorer: ModelScorer, questions: Questions) -> list[Tracer]:
+        tracers.append(Tracer(scorer, questions))
+        return tracers
+
+    with shown_bar(json) as progress:
+        run = train_run(stream, out, settings, compare=compare, follow=follow, progress=progress)
+    write_report(run, tracers[0].trace(default_split(stream)))
     if json:
         print_json(run.metrics)
     else:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.table import Column, Table
 
 from tsnn.cli.display import print_json, shown_bar
@@ -43,8 +42,7 @@ def verify(
     torch.set_num_threads(1)
     loaded = Run.load(run)
     stream = run_split(loaded, *([data] if data else [])).stream
-    with shown_bar(TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TextColumn("events")) as bar:
-        progress = None if json else bar.show
+    with shown_bar(json) as progress:
         outcome = verify_run(loaded.model, stream, samples=sample, step_size=step_size, progress=progress)
     document = _document(loaded, outcome)
     if step_size is None:

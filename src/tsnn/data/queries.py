@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsnn.data.events import EventStream
+from tsnn.errors import InputError
 from tsnn.types import F64, I64
 
 
@@ -138,6 +139,52 @@ class Chain:
     def split(self, per_query: F64) -> list[F64]:
         """Rows of a table with one row per query, back to the sets."""
         return np.split(per_query, self.starts[1:-1])
+
+
+class Joined:
+    """Several sets of queries as one, sorted by cut; where cuts are equal, in the order of the sets.
+
+    Put together slice by slice, so that no more than a block of candidates exists, whatever the sets hold.
+    """
+
+    def __init__(self, sets: Sequence[Asked]) -> None:
+        if any((np.diff(own.cut) < 0).any() for own in sets):
+            raise InputError("queries must be sorted by cut; sort them first.")
+        self.sets = sets
+        cut = np.concatenate([_NONE, *(own.cut for own in sets)])
+        order = np.argsort(cut, kind="stable")
+        self.cut: I64 = cut[order]
+        self._set = np.repeat(np.arange(len(sets)), [len(own) for own in sets])[order]
+        self._sizes = np.concatenate([_NONE, *(np.diff(own.ptr) for own in sets)])[order]
+        self.ptr: I64 = np.concatenate([[0], np.cumsum(self._sizes)])
+        self._before = [np.concatenate([[0], np.cumsum(self._set == i)]) for i in range(len(sets))]
+
+    def __len__(self) -> int:
+        return len(self.cut)
+
+    def slice(self, start: int, stop: int) -> Queries:
+        """Queries start .. stop-1."""
+        bounds = [(int(before[start]), int(before[stop])) for before in self._before]
+        pieces = [own.slice(a, b) for own, (a, b) in zip(self.sets, bounds, strict=True) if a < b]
+        if not pieces:
+            return NO_QUERIES
+        return pieces[0] if len(pieces) == 1 else merge(pieces).queries
+
+    def share(self, i: int, start: int, stop: int) -> Share:
+        """What of queries start .. stop-1 is set i's."""
+        first, last = int(self._before[i][start]), int(self._before[i][stop])
+        ptr = self.sets[i].ptr[first : last + 1]
+        at = np.flatnonzero(np.repeat(self._set[start:stop] == i, self._sizes[start:stop]))
+        return Share(first, last, ptr - ptr[0], at)
+
+
+class Share(NamedTuple):
+    """Queries of one set that are part of a slice of several."""
+
+    first: int  # queries first .. last-1 of the set
+    last: int
+    ptr: I64  # bounds of their candidates, from 0
+    at: I64  # where these candidates stand among those of the slice
 
 
 def concatenate(sets: Sequence[Queries]) -> Queries:

@@ -13,10 +13,11 @@ from tsnn.evaluation.card import Result
 from tsnn.evaluation.dgb import SETS as DGB_SETS
 from tsnn.evaluation.dgb import DgbQuestions
 from tsnn.evaluation.questions import Questions
-from tsnn.evaluation.scorer import Scorer, figures
+from tsnn.evaluation.replay import figures
+from tsnn.evaluation.scorer import Scorer
 from tsnn.evaluation.stream import NEGATIVES, StreamQuestions
 from tsnn.evaluation.tgb import TgbQuestions
-from tsnn.types import Progress, Visibility
+from tsnn.types import Progress, Visibility, unwatched
 
 PROTOCOLS = ("dgb", "tgb", "stream")
 SELECTION = {"dgb": "ap", "tgb": "mrr", "stream": "ap"}  # the validation figure that training looks at
@@ -37,12 +38,12 @@ def evaluate(
     protocol: str | None = None,
     negatives: str = "random",
     sets: Sequence[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unwatched,
 ) -> Result:
     """Fit the scorer if it has to learn, replay the stream, and return its figures with their card."""
     questions = make_questions(split, visibility, protocol=protocol, negatives=negatives, sets=sets)
     scorer.fit(split, visibility)
-    return figures(scorer, split.stream, questions, progress)
+    return figures(scorer, split.stream, questions, progress, f"evaluating {scorer.name}")
 
 
 def make_questions(

@@ -22,7 +22,7 @@ from tsnn.evaluation.metrics import average_precision, mean_over_batches
 from tsnn.evaluation.scorer import plan_blocks
 from tsnn.model.features import feature_matrix, feature_names
 from tsnn.plan.chunk import ChunkPlan
-from tsnn.plan.planner import PlanSpec, mean_gap
+from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 from tsnn.types import F64, I64, Visibility
 
 FLOOR = FeatureConfig(
@@ -99,7 +99,7 @@ class Features:
         """Features of one candidate per row."""
         queries = pairs(stream, rows, cuts[rows], stream.src[rows], dst)
         out = np.empty((len(rows), len(feature_names(self.config))))
-        for step, block in plan_blocks(stream, self.spec, queries, max_rows=20_000):
+        for step, block in plan_blocks(Planner(stream, self.spec), queries, max_rows=20_000):
             out[step.first : step.last] = self._matrix(block)
         return out
 

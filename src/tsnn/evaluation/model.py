@@ -10,6 +10,7 @@ from tsnn.engine.engine import commit, make_store, pick_engine, run_update, scor
 from tsnn.errors import InputError
 from tsnn.evaluation.scorer import Block
 from tsnn.memory.versions import Versions
+from tsnn.model.decoder import ScoreParts
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.planner import PlanSpec
 from tsnn.types import F64, Visibility
@@ -29,6 +30,7 @@ class ModelScorer:
             )
         self.model, self._engine = model, pick_engine(model.config.train.engine, model.device)
         self.store = make_store(model, self._engine, stream.ids.keys)
+        self.parts: ScoreParts | None = None  # what the scores of the last block are made of
 
     @property
     def spec(self) -> PlanSpec:
@@ -53,6 +55,6 @@ class ModelScorer:
     def score(self, plan: Block, versions: Versions) -> F64:
         """Scores from the block's versions."""
         self.model.eval()
-        total = score(self.model, self._engine, versions, plan.score, plan.stream).parts.total
-        values: F64 = total.double().cpu().numpy()
+        self.parts = score(self.model, self._engine, versions, plan.score, plan.stream).parts
+        values: F64 = self.parts.total.double().cpu().numpy()
         return values

@@ -1,28 +1,24 @@
-"""The Scorer protocol and the one progressive loop that every figure comes from.
+"""The Scorer protocol, and the order in time in which a stream is run and queries are answered.
 
-    plan the next rows and the queries that fall in them -> update (writes) -> score (reads)
-
-A query is answered from the first `cut` rows and nothing else; the loop decides only how much is done at once.
+A query is answered from the first `cut` rows and nothing else; a block decides only how much is done at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from tsnn.data.events import EventStream
-from tsnn.data.queries import NO_QUERIES, Asked, Queries
+from tsnn.data.queries import Asked, Queries
 from tsnn.data.split import Split
 from tsnn.errors import InputError
-from tsnn.evaluation.card import Result
-from tsnn.evaluation.questions import Questions
-from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan
 from tsnn.plan.planner import Planner, PlanSpec
-from tsnn.types import F64, I64, Progress, Visibility
+from tsnn.types import F64, I64, Visibility
 
 MAX_ROWS = 2000  # rows of the recurrence per block
 MAX_CANDIDATES = 100_000  # candidates per block; bounds memory whatever the number of negatives
@@ -34,6 +30,7 @@ class Block(ChunkPlan):
 
     queries: Queries
     stream: EventStream
+    seconds: float = 0.0  # that planning it took
 
 
 class Scorer(Protocol):
@@ -75,100 +72,54 @@ class Step(NamedTuple):
 
 
 def schedule(
-    cut: I64, ptr: I64, max_rows: int = MAX_ROWS, max_candidates: int = MAX_CANDIDATES, start: int = 0
+    cut: I64,
+    ptr: I64,
+    max_rows: int = MAX_ROWS,
+    max_candidates: int = MAX_CANDIDATES,
+    start: int = 0,
+    stops: Sequence[int] = (),
 ) -> Iterator[Step]:
-    """Steps that run rows start .. cut[-1]-1 in order and answer every query once, in order.
+    """Steps that run rows from `start` on in order and answer every query once, in order.
 
     A step runs at most `max_rows` rows and scores at most `max_candidates` candidates, but always whole
     queries: one with more candidates than that stands alone. Steps without rows follow where one cut has many queries.
+    One step ends at each of `stops`. The last ends at the last cut or the last stop, whichever comes later.
     """
     if max_rows < 1 or max_candidates < 1:
         raise InputError("a block needs room for one row and one candidate; raise max_rows and max_candidates.")
     if len(cut) and (cut[0] < start or (np.diff(cut) < 0).any()):
         raise InputError(f"queries must be sorted by cut and none may lie before row {start}; sort them first.")
+    ends = [end for end in sorted({*stops, *cut[-1:].tolist()}) if end >= start]
     row, first = start, 0
-    while first < len(cut):
-        limit = min(row + max_rows, int(cut[-1]))
+    while ends or first < len(cut):
+        limit = min(row + max_rows, ends[0]) if ends else row
         visible = int(np.searchsorted(cut, limit, side="right"))
         fitting = max(int(np.searchsorted(ptr, ptr[first] + max_candidates, side="right")) - 1, first + 1)
         last = min(visible, fitting)
         row = limit if last == visible else int(cut[last - 1])
+        if ends and row == ends[0]:
+            del ends[0]
         yield Step(row, first, last)
         first = last
 
 
 def plan_blocks(
-    stream: EventStream, spec: PlanSpec, queries: Asked, max_rows: int = MAX_ROWS, max_candidates: int = MAX_CANDIDATES
+    planner: Planner,
+    queries: Asked,
+    max_rows: int = MAX_ROWS,
+    max_candidates: int = MAX_CANDIDATES,
+    stops: Sequence[int] = (),
 ) -> Iterator[tuple[Step, Block]]:
-    """Replay the stream from its first row to the last cut; nothing is kept of the blocks before."""
-    planner = Planner(stream, spec)
-    for step in schedule(queries.cut, queries.ptr, max_rows, max_candidates):
+    """Blocks from where the planner stands to the last cut or stop; nothing is kept of the blocks before."""
+    for step in schedule(queries.cut, queries.ptr, max_rows, max_candidates, planner.position, stops):
+        began = time.perf_counter()
         asked = queries.slice(step.first, step.last)
         plan = planner.plan(step.stop, asked)
-        yield step, Block(plan.update, plan.score, asked, stream)
+        yield step, Block(plan.update, plan.score, asked, planner.stream, time.perf_counter() - began)
 
 
-def score_blocks(
-    scorer: Scorer,
-    stream: EventStream,
-    queries: Asked,
-    *,
-    max_rows: int = MAX_ROWS,
-    max_candidates: int = MAX_CANDIDATES,
-    progress: Progress | None = None,
-) -> Iterator[tuple[Step, F64]]:
-    """The progressive loop: update, then score, block after block; yields each step's scores.
-
-    Progress is counted in rows run plus candidates scored.
-    """
-    scorer.reset_state()
-    total = (int(queries.cut[-1]) if len(queries) else 0) + int(queries.ptr[-1])
-    for step, block in ahead(plan_blocks(stream, scorer.spec, queries, max_rows, max_candidates)):
-        versions = scorer.update(block)
-        if step.last > step.first:
-            yield step, _checked(scorer, block, versions)
-        if progress is not None:
-            progress(step.stop + int(queries.ptr[step.last]), total)
-
-
-def figures(scorer: Scorer, stream: EventStream, questions: Questions, progress: Progress | None = None) -> Result:
-    """What a fitted scorer's answers are worth, from one replay of the stream."""
-    asked = questions.asked
-    answers = np.empty((len(asked), questions.columns))
-    for step, scores in score_blocks(scorer, stream, asked, progress=progress):
-        ptr = asked.ptr[step.first : step.last + 1] - asked.ptr[step.first]
-        answers[step.first : step.last] = questions.answers(scores, ptr)
-    return questions.result(scorer.name, answers)
-
-
-def replay_all(scorer: Scorer, stream: EventStream, max_rows: int = MAX_ROWS) -> Planner:
-    """Feed a whole stream to a scorer that has seen nothing; returns the planner, whose counters have seen it too."""
-    scorer.reset_state()
-    planner = Planner(stream, scorer.spec)
-    for plan in ahead(planner.walk(stream.num_events, max_rows)):
-        scorer.update(Block(plan.update, plan.score, NO_QUERIES, stream))
-    return planner
-
-
-def score_queries(
-    scorer: Scorer,
-    stream: EventStream,
-    queries: Asked,
-    *,
-    max_rows: int = MAX_ROWS,
-    max_candidates: int = MAX_CANDIDATES,
-    progress: Progress | None = None,
-) -> F64:
-    """Scores of all candidates, aligned with the candidates of `queries`."""
-    scores = np.empty(int(queries.ptr[-1]), dtype=np.float64)
-    for step, values in score_blocks(
-        scorer, stream, queries, max_rows=max_rows, max_candidates=max_candidates, progress=progress
-    ):
-        scores[queries.ptr[step.first] : queries.ptr[step.last]] = values
-    return scores
-
-
-def _checked(scorer: Scorer, block: Block, versions: Any) -> F64:
+def checked_scores(scorer: Scorer, block: Block, versions: Any) -> F64:
+    """The scorer's scores of the block's candidates, one for each."""
     scores = np.asarray(scorer.score(block, versions), dtype=np.float64)
     if scores.shape != block.score.cand.shape:
         raise InputError(

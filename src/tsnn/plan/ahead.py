@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -10,10 +10,17 @@ T = TypeVar("T")
 _END = object()
 
 
-def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items in the same order, each made in a background thread while the one before is in use."""
+def ahead(items: Iterator[T], waits: Callable[[T], bool] = lambda item: False) -> Iterator[T]:
+    """The same items in the same order, each made in a background thread while the one before is in use.
+
+    After an item that `waits`, the next is not begun before the caller asks for it.
+    """
     with ThreadPoolExecutor(max_workers=1) as worker:
         future = worker.submit(next, items, _END)
         while (item := future.result()) is not _END:
-            future = worker.submit(next, items, _END)
-            yield item  # type: ignore[misc]
+            if waits(item):  # type: ignore[arg-type]
+                yield item  # type: ignore[misc]
+                future = worker.submit(next, items, _END)
+            else:
+                future = worker.submit(next, items, _END)
+                yield item  # type: ignore[misc]

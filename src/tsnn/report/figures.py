@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from tsnn.report.replay import PARTS, Trace
+from tsnn.report.trace import PARTS, Trace
 from tsnn.report.view import View
 from tsnn.types import F64
 
@@ -148,8 +148,8 @@ def _epochs(axes: Axes, title: str, legend: bool) -> None:
 
 
 def margin_over_time(trace: Trace) -> str:
-    """Contribution of each part to the margin of the event over a random other, along the test rows."""
-    with drawing("what separates an event from a random other, along the test rows") as made:
+    """Contribution of each part to the margin of the event over its negative, along the test rows."""
+    with drawing("what separates an event from its negative, along the test rows") as made:
         axes = made.figure.subplots()
         difference = trace.positive - trace.negative
         at, means = _binned(trace.rows, difference, 30)
@@ -157,7 +157,7 @@ def margin_over_time(trace: Trace) -> str:
             axes.plot(at, means[:, j], color=PART[name], label=name)
         axes.plot(at, means.sum(1), color=INK, linestyle=":", label="score")
         axes.axhline(0, color=FAINT, linewidth=0.8)
-        _rows(axes, "Score of the event minus a random other's, mean")
+        _rows(axes, "Score of the event minus its negative's, mean")
         axes.legend(ncols=2)
     return str(made.svg)
 
@@ -188,13 +188,13 @@ def share_bars(views: Sequence[View]) -> str:
 
 
 def distributions(trace: Trace) -> str:
-    """Scores of events and of random others."""
-    with drawing("scores of events and of random others") as made:
+    """Scores of events and of their negatives."""
+    with drawing("scores of events and of their negatives") as made:
         axes = made.figure.subplots()
         own, other = trace.positive.sum(1), trace.negative.sum(1)
         low, high = np.quantile(np.concatenate([own, other]), [0.005, 0.995])
         bins = np.linspace(low, high + 1e-9, 50).tolist()
-        for values, shade, name in ((other, "#9aa5b1", "random others"), (own, RUNS[0], "events")):
+        for values, shade, name in ((other, "#9aa5b1", "negatives"), (own, RUNS[0], "events")):
             axes.hist(np.clip(values, low, high), bins=bins, color=shade, alpha=0.65, label=name)
         axes.set(title="Scores", xlabel="score", ylabel="candidates")
         axes.legend()
@@ -206,7 +206,8 @@ def distributions(trace: Trace) -> str:
 
 def slice_bars(views: Sequence[View], measure: str, title: str) -> str:
     """One figure by slice, groups apart, a dot for each run."""
-    order = list(dict.fromkeys((s.group, s.name) for view in views for s in view.slices))
+    found = [{(s.by, s.slice): getattr(s, measure) for s in view.trace.slices} for view in views if view.trace]
+    order = list(dict.fromkeys(key for values in found for key in values))
     places, labels, heads, y = [], [], [], 0.0
     for i, (group, name) in enumerate(order):
         if i == 0 or order[i - 1][0] != group:
@@ -217,8 +218,7 @@ def slice_bars(views: Sequence[View], measure: str, title: str) -> str:
         y += 1.0
     with drawing(f"{title} by slice", height=0.6 + 0.24 * y) as made:
         axes = made.figure.subplots()
-        for i, view in enumerate(views):
-            values = {(s.group, s.name): getattr(s, measure) for s in view.slices}
+        for i, (view, values) in enumerate(zip(views, found, strict=True)):
             beside = [y + 0.26 * (i - (len(views) - 1) / 2) for y in places]  # equal values must not hide each other
             axes.plot([values.get(key, np.nan) for key in order], beside, "o", color=color(i), label=view.name)
         axes.set_yticks(places, labels)

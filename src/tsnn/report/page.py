@@ -8,30 +8,29 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from tsnn.data.split import Split
 from tsnn.errors import InputError
+from tsnn.evaluation.slices import FEW
 from tsnn.files import write_text
 from tsnn.report import figures
-from tsnn.report.replay import OTHERS, Trace
 from tsnn.report.style import CSS
+from tsnn.report.trace import Trace
 from tsnn.report.view import View, make_view
 from tsnn.theory.verify import slack_text
 from tsnn.training.run import Run
 
 REPORT = "report.html"
-Pair = tuple[Run, Split | None]
 
 
-def write_report(run: Run, split: Split | None, path: Path | None = None) -> Path:
-    """Write a run's report, by default into its folder; without its data, the parts that need a replay stay out."""
-    return write_comparison([(run, split)], path or run.folder / REPORT)
+def write_report(run: Run, trace: Trace | None, path: Path | None = None) -> Path:
+    """Write a run's report, by default into its folder; without a replay, the parts that need one stay out."""
+    return write_comparison([(run, trace)], path or run.folder / REPORT)
 
 
-def write_comparison(runs: Sequence[Pair], path: Path) -> Path:
+def write_comparison(runs: Sequence[tuple[Run, Trace | None]], path: Path) -> Path:
     """Write one report of several runs, side by side."""
     if not runs:
         raise InputError("there is no run to report on; name at least one.")
-    views = _named_apart([make_view(run, split) for run, split in runs])
+    views = _named_apart([make_view(run, trace) for run, trace in runs])
     write_text(path, page(views))
     return path
 
@@ -207,17 +206,18 @@ def _made_of(views: Sequence[View]) -> str:
 
 
 def _slices(views: Sequence[View]) -> str:
-    drawn = [figures.slice_bars(views, "ap", "AP, %"), figures.slice_bars(views, "mrr", f"MRR among {OTHERS} others")]
+    drawn = [figures.slice_bars(views, "ap", "AP, %"), figures.slice_bars(views, "mrr", "MRR")]
     head = ["run"] if len(views) > 1 else []
     rows = [
-        ([*([view.name] if head else []), s.group, s.name, f"{s.events:,}", f"{s.ap:.2f}", f"{s.mrr:.4f}"], "")
+        ([*([view.name] if head else []), s.by, s.slice, f"{s.count:,}", f"{s.ap:.2f}", f"{s.mrr:.4f}"], "")
         for view in views
-        for s in view.slices
+        for s in _trace(view).slices
     ]
-    table = _table([*head, "group", "slice", "events", "AP", "MRR"], rows, text=2 + len(head))
+    table = _table([*head, "by", "slice", "events", "AP", "MRR"], rows, text=2 + len(head))
     note = (
-        "Test events, each against one random destination (AP) and "
-        f"{OTHERS} random others (MRR). Kind and counts as of what the score could see."
+        "Test events under the protocol's own questions: each against its first negative (AP, pooled) and among all "
+        "that it is ranked with (MRR). Kind and counts as of what the score could see; "
+        f"slices of fewer than {FEW} events are left out."
     )
     return _section("Results by slice", note, drawn, f"<details><summary>as a table</summary>{table}</details>")
 
@@ -225,7 +225,7 @@ def _slices(views: Sequence[View]) -> str:
 def _calibration(views: Sequence[View]) -> str:
     errors = ", ".join(f"{_of(view, views)}{100 * figures.calibration(_trace(view))[2]:.1f} %" for view in views)
     note = (
-        "Of an event and a random other, the score says which is the event and how surely: the sigmoid of their "
+        "Of an event and its negative, the score says which is the event and how surely: the sigmoid of their "
         f"difference. On the diagonal it is as often right as it says. Mean distance from it: {errors}."
     )
     return _section(

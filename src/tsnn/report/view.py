@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tsnn.data.split import Split
-from tsnn.report.replay import Trace, replay
-from tsnn.report.slices import Slice, slices
+from tsnn.evaluation.evaluate import make_questions
+from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.replay import replay
+from tsnn.report.trace import Trace, Tracer
 from tsnn.training.run import Run
-from tsnn.types import Visibility
+from tsnn.types import Progress, Visibility, unwatched
 
 JOURNAL, VERIFICATION = "journal.jsonl", "verify.json"
 
@@ -28,7 +30,6 @@ class View:
     step_size: float
     step_bound: float
     trace: Trace | None  # None where the data is not at hand
-    slices: list[Slice]
     bounds: tuple[int, int, int]  # ends of train, validation and test
 
     @property
@@ -43,11 +44,17 @@ class View:
         return [self.metrics, *self.metrics.get("baselines", [])]
 
 
-def make_view(run: Run, split: Split | None) -> View:
-    """Read the run folder and, where the data is at hand, replay it once."""
+def trace_run(run: Run, split: Split, progress: Progress = unwatched) -> Trace:
+    """What a replay of the run shows, under the questions that its figures answer."""
+    scorer = ModelScorer(run.model, split.stream)
+    tracer = Tracer(scorer, make_questions(split, Visibility.parse(run.metrics["card"]["visibility"])))
+    replay(scorer, split.stream, [tracer], progress=progress, text=f"replaying {run.folder.name}")
+    return tracer.trace(split)
+
+
+def make_view(run: Run, trace: Trace | None) -> View:
+    """What the run folder holds, and the replay where there is one."""
     gain = run.model.updater.gain().detach()
-    visibility = Visibility.parse(run.metrics["card"]["visibility"])
-    trace = None if split is None else replay(run.model, split, visibility)
     sizes = run.metrics["card"]["split"]
     ends = (sizes["train"], sizes["train"] + sizes["val"], sizes["train"] + sizes["val"] + sizes["test"])
     bound = float(gain.max().reciprocal())
@@ -60,7 +67,6 @@ def make_view(run: Run, split: Split | None) -> View:
         step_size=min(run.config.model.step_size, bound),
         step_bound=bound,
         trace=trace,
-        slices=[] if trace is None else slices(trace, run.model.shape.mean_gap),
         bounds=ends,
     )
 

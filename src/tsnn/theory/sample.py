@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -11,19 +11,18 @@ import torch
 from torch import Tensor
 
 from tsnn.data.events import EventStream
-from tsnn.data.queries import NO_QUERIES
-from tsnn.engine.engine import Engine, commit, make_store, pick_engine, run_update
-from tsnn.memory.store import StateStore
+from tsnn.data.queries import Share
+from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.replay import Listener, Replayed, replay
 from tsnn.memory.versions import Versions
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.chunk import UpdatePlan
-from tsnn.plan.planner import Planner, PlanSpec
 from tsnn.sheaf.diffusion import capped_step
 from tsnn.sheaf.transport import transport
 from tsnn.theory.active import ActiveSet
-from tsnn.types import I64
+from tsnn.types import I64, Progress, unwatched
 
-_BLOCK = 2000  # rows between samples that are run at once
+WINDOW = 24  # earlier rows that go with an event
 MAX_DENSE = 1536  # rows of a dense Laplacian; an event with more drops its last neighbors
 
 
@@ -46,48 +45,40 @@ class EventSample:
     window_F: Tensor
 
 
-def sample_events(model: TSNN, stream: EventStream, count: int, window: int = 24) -> tuple[list[EventSample], Tensor]:
-    """`count` events spread evenly over the stream, by replaying it, and every node's frame at the end."""
-    planner = Planner(stream, PlanSpec.of(model.config, model.shape.mean_gap))
-    store = make_store(model, _host_engine(model), stream.ids.keys)
-    samples = []
-    for plan, wanted in _plans(planner, sample_rows(stream.num_events, count)):
-        if wanted:
-            samples.append(_take(model, stream, store, plan, window))
-        else:
-            _run(model, stream, store, plan)
-    return samples, store.F
+def sample_events(
+    model: TSNN, stream: EventStream, count: int, progress: Progress = unwatched
+) -> tuple[list[EventSample], Tensor]:
+    """`count` events spread evenly over the stream, from one replay, and every node's frame after the last of them."""
+    scorer = ModelScorer(model, stream)
+    sampler = Sampler(scorer, stream, sample_rows(stream.num_events, count))
+    replay(scorer, stream, [sampler], progress=progress, text="replaying the stream")
+    return sampler.samples, scorer.store.F
 
 
 def sample_rows(num_events: int, count: int) -> list[int]:
-    """Rows spread evenly between the first, which has no past, and the last, whose frames are nobody's stale ones."""
+    """Rows spread evenly between the first, which has no past, and the last, after which no node's frame changes."""
     return sorted({int(row) for row in np.linspace(0, num_events - 1, count + 2)[1:-1]} - {0}) or [num_events - 1]
 
 
-def _plans(planner: Planner, rows: list[int]) -> Iterator[tuple[UpdatePlan, bool]]:
-    """Plans up to each row, then of that row alone, which is wanted."""
-    for row in rows:
-        for plan in planner.walk(row, _BLOCK):
-            yield plan.update, False
-        yield planner.plan(row + 1, NO_QUERIES).update, True
+class Sampler(Listener):
+    """Keeps all there is to say of the events of some rows; each of them is run as a block of its own."""
 
+    def __init__(self, scorer: ModelScorer, stream: EventStream, rows: Sequence[int]) -> None:
+        self._scorer, self._stream, self._rows = scorer, stream, set(rows)
+        self.stops = sorted({*rows, *(row + 1 for row in rows)})
+        self.samples: list[EventSample] = []
 
-def _host_engine(model: TSNN) -> Engine:
-    return pick_engine(model.config.train.engine, torch.device("cpu"))
-
-
-def _run(model: TSNN, stream: EventStream, store: StateStore, plan: UpdatePlan) -> Versions:
-    with torch.no_grad():
-        versions = run_update(model, _host_engine(model), store, plan, stream)
-    commit(store, plan, versions)
-    return versions
+    def hear(self, seen: Replayed, own: Share) -> None:
+        """Take the event if it is one of them."""
+        plan = seen.block.update
+        if plan.num_events and plan.start in self._rows:
+            self.samples.append(_take(self._scorer, self._stream, plan, seen.versions))
 
 
 @torch.no_grad()
-def _take(model: TSNN, stream: EventStream, store: StateStore, plan: UpdatePlan, window: int) -> EventSample:
-    """Run one event and keep all of it. In a plan of one row, log rows before the event are rows of `plan.nodes`."""
-    versions = _run(model, stream, store, plan)
-    ends = 1 if plan.is_loop[0] else 2
+def _take(scorer: ModelScorer, stream: EventStream, plan: UpdatePlan, versions: Versions) -> EventSample:
+    """All of the one event of a plan; log rows before the event are rows of `plan.nodes`."""
+    model, ends = scorer.model, 1 if plan.is_loop[0] else 2
     pre_h = torch.stack([versions.h[plan.src_h[0]], versions.h[plan.dst_h[0]]][:ends])
     pre_F = torch.stack([versions.F[plan.src_F[0]], versions.F[plan.dst_F[0]]][:ends])
     post_F = versions.F[len(plan.nodes) :][:ends]
@@ -96,11 +87,11 @@ def _take(model: TSNN, stream: EventStream, store: StateStore, plan: UpdatePlan,
     live, eps = model.live(post_F), model.config.model.reflector_eps
     partner = transport(carried.flip(0), frame_from=live.flip(0), frame_to=live, eps=eps)
     active = _active_set(model, plan, versions, _recur(model, carried, partner, context))
-    earlier = np.arange(max(plan.start - window, 0), plan.start, dtype=np.int64)
+    earlier = np.arange(max(plan.start - WINDOW, 0), plan.start, dtype=np.int64)
     there = np.unique(np.concatenate([stream.src[earlier], stream.dst[earlier]]))
     return EventSample(
         plan.start, pre_h, pre_F, post_F, carried, partner, context, active,
-        plan.nodes[plan.act_h], versions.h[len(plan.nodes) :], earlier, there, store.gather(there)[1],
+        plan.nodes[plan.act_h], versions.h[len(plan.nodes) :], earlier, there, scorer.store.gather(there)[1],
     )  # fmt: skip
 
 

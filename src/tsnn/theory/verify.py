@@ -23,7 +23,7 @@ from tsnn.theory import diffusion, drift, frames, scope, transport, wl
 from tsnn.theory.active import ActiveSet
 from tsnn.theory.check import Check, conclude, equal
 from tsnn.theory.sample import EventSample, fit_dense, sample_events
-from tsnn.types import Progress
+from tsnn.types import Progress, unwatched
 
 TAU_H = 1e-2  # the operating regime that rem:houshlip claims
 ENGINE_ROUNDING = 1e-4  # an engine computes in the run's precision
@@ -93,20 +93,19 @@ def verify(
     *,
     samples: int = 12,
     step_size: float | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unwatched,
 ) -> Verification:
     """Replay the stream, take events along it, and check every statement on each."""
     if samples < 1 or stream.num_events < 2:
         raise InputError("there is nothing to check; sample at least one event of a stream of two or more.")
     if step_size is not None and step_size <= 0:
         raise InputError(f"a step size of {step_size} moves nothing forward; give a positive one.")
-    taken, last_F = sample_events(model, stream, samples)
+    taken, last_F = sample_events(model, stream, samples, progress=progress)
     checker = _Checker(model, stream, taken, last_F, step_size)
     found: list[tuple[int, Check]] = []
     for done, sample in enumerate(taken):
         found += [(sample.row, check) for check in checker.event(sample)]
-        if progress is not None:
-            progress(done + 1, len(taken))
+        progress(done + 1, len(taken), "checking the sampled events")
     found += [(taken[-1].row, check) for check in checker.scope()]
     return Verification(_worst(found), checker.facts())
 

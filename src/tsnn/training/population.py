@@ -36,7 +36,7 @@ from tsnn.model.tsnn import TSNN
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ScorePlan
 from tsnn.plan.facts import COLUMN
-from tsnn.plan.planner import PlanSpec
+from tsnn.plan.planner import Planner, PlanSpec
 from tsnn.training.draw import chunk_bounds
 from tsnn.training.optim import StackedAdamW, cosine, stacked_rates
 from tsnn.training.population_plans import GroupChunk, group_chunks, whole_table
@@ -309,7 +309,7 @@ class PopulationTrainer:
 
         self.population.reset_state()
         unread: tuple[Step, Tensor] | None = None
-        for step, block in ahead(plan_blocks(self.stream, self.spec, asked)):
+        for step, block in ahead(plan_blocks(Planner(self.stream, self.spec), asked)):
             scores = self._replay(block)
             if unread is not None:
                 keep(*unread)

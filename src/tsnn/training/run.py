@@ -24,9 +24,10 @@ from torch import Tensor
 
 from tsnn.config import Config
 from tsnn.data.events import EventStream, NodeIds
+from tsnn.data.queries import Share
 from tsnn.errors import RunError
 from tsnn.evaluation.model import ModelScorer
-from tsnn.evaluation.scorer import replay_all
+from tsnn.evaluation.replay import Listener, Replayed, replay
 from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.training.checkpoint import write_tensors
@@ -84,25 +85,45 @@ def write_config(folder: Path, config: Config) -> None:
     write_text(folder / CONFIG, config.to_toml())
 
 
-def save_run(folder: Path, model: TSNN, stream: EventStream, metrics: dict[str, Any]) -> Run:
-    """Write a finished run; `metrics.json` comes last, so a torn run is never taken for a finished one."""
+def save_run(
+    folder: Path, model: TSNN, stream: EventStream, metrics: dict[str, Any], state: dict[str, Tensor] | None = None
+) -> Run:
+    """Write a finished run; `metrics.json` comes last, so a torn run is never taken for a finished one.
+
+    `state` is that of `FinalState`; where nobody has it yet, the stream is replayed for it.
+    """
     write_config(folder, model.config)
     shape = {"format": FORMAT, "shape": json.dumps(asdict(model.shape))}
     write_tensors(folder / WEIGHTS, dict(model.state_dict()), shape)
-    write_tensors(folder / STATE, final_state(model, stream), {"format": FORMAT})
+    write_tensors(folder / STATE, state or final_state(model, stream), {"format": FORMAT})
     stream.ids.save(folder / IDS)
     write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")
     return Run(folder, model, stream.ids, metrics)
 
 
-def final_state(model: TSNN, stream: EventStream) -> dict[str, Tensor]:
+class FinalState(Listener):
     """The stream as the frozen weights have seen it, up to its last timestamp, and the events of that one."""
+
+    def __init__(self, scorer: ModelScorer, stream: EventStream) -> None:
+        self._scorer, self._stream = scorer, stream
+        self._tie = int(np.searchsorted(stream.t, stream.t[-1]))  # the row where the last timestamp begins
+        self.stops = (self._tie,)
+        self.tensors: dict[str, Tensor] = {}
+
+    def hear(self, seen: Replayed, own: Share) -> None:
+        """Keep the state when it stands before the last timestamp."""
+        if seen.block.update.stop == self._tie and not self.tensors:
+            states, counters = self._scorer.store.snapshot(), seen.counters.snapshot()
+            tie = self._stream.take(slice(self._tie, None))
+            self.tensors = state_tensors(states, counters, self._stream.t[0], tie)
+
+
+def final_state(model: TSNN, stream: EventStream) -> dict[str, Tensor]:
+    """What `FinalState` hears in a replay of its own."""
     scorer = ModelScorer(model, stream)
-    settled = int(np.searchsorted(stream.t, stream.t[-1]))
-    planner = replay_all(scorer, stream.take(slice(0, settled)))
-    return state_tensors(
-        scorer.store.snapshot(), planner.counters.snapshot(), stream.t[0], stream.take(slice(settled, None))
-    )
+    final = FinalState(scorer, stream)
+    replay(scorer, stream, [final])
+    return final.tensors
 
 
 def state_tensors(

@@ -1,8 +1,8 @@
-"""From a stream to a finished run: train, evaluate, compare with the baselines, save."""
+"""From a stream to a finished run: train, replay the stream once for all that is wanted of it, compare, save."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,20 @@ from tsnn.data.events import EventStream
 from tsnn.data.split import Split
 from tsnn.engine.compiled import NOTICE, is_compiled
 from tsnn.errors import RunError
-from tsnn.evaluation.evaluate import compared_baselines, evaluate, validation_metric
+from tsnn.evaluation.card import Result
+from tsnn.evaluation.evaluate import compared_baselines, make_questions, validation_metric
 from tsnn.evaluation.model import ModelScorer
-from tsnn.model.tsnn import TSNN
-from tsnn.training.run import METRICS, Run, save_run, write_config
+from tsnn.evaluation.questions import Questions
+from tsnn.evaluation.replay import Answers, Listener, answers_of, figures, replay
+from tsnn.evaluation.scorer import Scorer
+from tsnn.plan.planner import PlanSpec
+from tsnn.training.run import METRICS, FinalState, Run, save_run, write_config
 from tsnn.training.tensorboard import FOLDER as BOARD
 from tsnn.training.tensorboard import TensorBoard
 from tsnn.training.trainer import Trainer, check_device
 from tsnn.types import Progress, Visibility, unwatched
 
-Report = Callable[[str], None]
+Follow = Callable[[ModelScorer, Questions], Sequence[Listener]]
 
 
 def train(
@@ -33,14 +37,14 @@ def train(
     config: Config | None = None,
     *,
     compare: bool = True,
+    follow: Follow = lambda scorer, questions: (),
     progress: Progress = unwatched,
-    report: Report | None = None,
 ) -> Run:
     """Train on a stream's own split and leave a run folder; an interrupted call goes on where it stopped.
 
-    With `compare`, the heuristics and the `features` baseline are evaluated beside the model.
+    With `compare`, the heuristics and the `features` baseline are evaluated beside the model. `follow` makes further
+    listeners to the one replay that gives the figures and the final state.
     """
-    say = report or (lambda _: None)
     config = config or Config()
     folder = Path(out)
     if (folder / METRICS).exists():
@@ -51,7 +55,7 @@ def train(
     check_device(config.train)  # before anything is written
     torch.set_num_threads(1)  # the recurrence is sequential; a second thread only gets in its way
     if not is_compiled():
-        say(NOTICE)
+        progress(0, 1, NOTICE)
     folder.mkdir(parents=True, exist_ok=True)
     write_config(folder, config)
     validate = validation_metric(split, visibility)
@@ -61,20 +65,47 @@ def train(
             config, split, lambda model: validate(ModelScorer(model, split.stream)), folder, progress, board
         )
         trained = trainer.run()
-    say("evaluating")
-    metrics = _figures(trained.model, split, visibility, compare, say)
+    rivals = compared_baselines(split.stream, config.train.seed) if compare else []
+    _fit(rivals, split, visibility, progress)
+    scorer, questions = ModelScorer(trained.model, split.stream), make_questions(split, visibility)
+    final = FinalState(scorer, split.stream)
+    results = _figures(scorer, split.stream, questions, rivals, [final, *follow(scorer, questions)], progress)
+    metrics: dict[str, Any] = results[0].to_dict()
+    if compare:
+        metrics["baselines"] = [result.to_dict() for result in results[1:]]
     best = {"best_epoch": trained.best_epoch, "validation": trained.best_metric}
     metrics["training"] = {"epochs": trained.epochs, **best}
-    run = save_run(folder, trained.model, split.stream, metrics)
+    run = save_run(folder, trained.model, split.stream, metrics, final.tensors)
     (folder / "checkpoint.safetensors").unlink(missing_ok=True)
     return run
 
 
-def _figures(model: TSNN, split: Split, visibility: Visibility, compare: bool, say: Report) -> dict[str, Any]:
-    figures: dict[str, Any] = evaluate(ModelScorer(model, split.stream), split, visibility).to_dict()
-    if compare:
-        figures["baselines"] = []
-        for scorer in compared_baselines(split.stream, model.config.train.seed):
-            say(f"comparing with {scorer.name}")
-            figures["baselines"].append(evaluate(scorer, split, visibility).to_dict())
-    return figures
+def _fit(rivals: Sequence[Scorer], split: Split, visibility: Visibility, progress: Progress) -> None:
+    for i, rival in enumerate(rivals):
+        progress(i, len(rivals), f"fitting {rival.name}")
+        rival.fit(split, visibility)
+        progress(i + 1, len(rivals), f"fitting {rival.name}")
+
+
+def _figures(
+    scorer: ModelScorer,
+    stream: EventStream,
+    questions: Questions,
+    rivals: Sequence[Scorer],
+    listeners: Sequence[Listener],
+    progress: Progress,
+) -> list[Result]:
+    """Figures of the model, then of its rivals, from one replay of the model that the listeners follow too.
+
+    A rival that reads no more than the plain counts, which every plan has, is scored in that same replay.
+    """
+    own = Answers(questions)
+    beside = {rival.name: answers_of(rival, questions) for rival in rivals if rival.spec == PlanSpec()}
+    replay(scorer, stream, [own, *beside.values(), *listeners], progress=progress, text="evaluating")
+    found = [own.result(scorer.name)]
+    for rival in rivals:
+        if rival.name in beside:
+            found.append(beside[rival.name].result(rival.name))
+        else:
+            found.append(figures(rival, stream, questions, progress, f"comparing with {rival.name}"))
+    return found

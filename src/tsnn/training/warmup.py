@@ -18,7 +18,7 @@ from tsnn.model.features import feature_matrix
 from tsnn.model.losses import binary_loss, ranking_loss
 from tsnn.model.tsnn import TSNN, Compared
 from tsnn.plan.chunk import ScorePlan, join
-from tsnn.plan.planner import PlanSpec
+from tsnn.plan.planner import Planner, PlanSpec
 from tsnn.training.draw import training_queries
 from tsnn.types import I64
 
@@ -58,7 +58,7 @@ def training_plan(model: TSNN, split: Split, cuts: I64, pool: NegativePool, rng:
     negatives = draw_training_negatives(stream, cuts[rows], rows, NEGATIVES, sampler, rng, pool)
     queries = training_queries(stream, cuts, rows, negatives)
     spec = PlanSpec.of(model.config, model.shape.mean_gap).without_states()
-    return join([block.score for _, block in plan_blocks(stream, spec, queries)])
+    return join([block.score for _, block in plan_blocks(Planner(stream, spec), queries)])
 
 
 def _step(model: TSNN, plan: ScorePlan, split: Split, optimizer: torch.optim.Optimizer) -> None:
