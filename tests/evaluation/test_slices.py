@@ -56,7 +56,7 @@ def test_slices_by_one_thing_cover_the_positives_once(split: Split) -> None:
     covered: dict[str, np.ndarray] = {}
     for by, _, chosen in masks(split, fared.rows, facts):
         covered[by] = covered.get(by, np.zeros(len(fared.rows))) + chosen
-    recency = covered.pop("pair last met, in mean gaps")
+    recency = covered.pop("pair last met")
     assert {by: set(count) for by, count in covered.items()} == {by: {1.0} for by in covered}
     assert (recency == (facts["pair_count"] > 0)).all()
 

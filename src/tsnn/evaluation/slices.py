@@ -23,6 +23,7 @@ from tsnn.plan.planner import mean_gap
 from tsnn.types import F64, I64, Bool, Progress, Visibility, unwatched
 
 DECADES = (1, 10, 100, 1000)  # bounds of counts, and of gaps in mean gaps; the same for every stream
+AGO = " gaps ago"  # a gap is the mean time between two events of training
 FEW = 5  # fewer positives than this say nothing
 FACTS = ("pair_count", "pair_gap", "src_count", "dst_count", "dst_gap")
 Masks = Iterator[tuple[str, str, Bool]]  # what is sliced by, the slice, its positives
@@ -85,19 +86,19 @@ def masks(split: Split, rows: I64, facts: dict[str, F64]) -> Masks:
     yield "kind of event", "new pair", ~repeat & ~unseen
     yield "kind of event", "new node", unseen
     inductive = np.isin(rows, split.new_rows(0, split.stream.num_events))
-    yield "training", "both nodes seen in it", ~inductive
-    yield "training", "a node unseen in it", inductive
+    yield "nodes in training", "both", ~inductive
+    yield "nodes in training", "not both", inductive
     gap = mean_gap(split.stream.t[: split.train_end])
-    yield from _decades("pair last met, in mean gaps", facts["pair_gap"] / gap, "below 1", repeat)
+    yield from _decades("pair last met", facts["pair_gap"] / gap, AGO, repeat)
     seen = facts["dst_gap"] >= 0
-    yield "destination last seen, in mean gaps", "never", ~seen
-    yield from _decades("destination last seen, in mean gaps", facts["dst_gap"] / gap, "below 1", seen)
-    yield from _decades("events of the source", facts["src_count"], "none")
-    yield from _decades("events of the destination", facts["dst_count"], "none")
+    yield "destination last seen", "never", ~seen
+    yield from _decades("destination last seen", facts["dst_gap"] / gap, AGO, seen)
+    every = np.ones_like(repeat)
+    yield from _decades("events of the source", facts["src_count"], "", every)
+    yield from _decades("events of the destination", facts["dst_count"], "", every)
 
 
-def _decades(by: str, values: F64, lowest: str, among: Bool | None = None) -> Masks:
-    names = [lowest, *(f"{a:,} to {b:,}" for a, b in pairwise(DECADES)), f"{DECADES[-1]:,} and more"]
+def _decades(by: str, values: F64, unit: str, among: Bool) -> Masks:
+    names = [f"below {DECADES[0]}", *(f"{a:,} to {b:,}" for a, b in pairwise(DECADES)), f"{DECADES[-1]:,} and more"]
     for name, (low, high) in zip(names, pairwise((-np.inf, *DECADES, np.inf)), strict=True):
-        chosen = (values >= low) & (values < high)
-        yield by, name, chosen if among is None else chosen & among
+        yield by, name + unit, among & (values >= low) & (values < high)

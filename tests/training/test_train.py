@@ -1,0 +1,92 @@
+"""From a stream to a run: what is replayed how often, and what is said meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tsnn.cli.main import app
+from tsnn.config import Config
+from tsnn.data.catalog import default_split, load
+from tsnn.data.events import EventStream
+from tsnn.evaluation.baselines import COMPARED, baseline
+from tsnn.evaluation.evaluate import evaluate
+from tsnn.evaluation.model import ModelScorer
+from tsnn.training.run import STATE, Run, final_state, read_tensors
+from tsnn.training.train import train
+from tsnn.training.trainer import build_model
+from tsnn.types import Visibility
+
+DATA = "synthetic:roles:events=600,nodes=40"
+TINY = {"train.epochs": 1, "model.stalk_dim": 8, "model.hidden_dim": 8}
+WORDS = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
+
+
+@pytest.fixture
+def rows_run(monkeypatch) -> list[int]:
+    """The rows that a model ran, outside of training itself."""
+    run: list[int] = []
+    update = ModelScorer.update
+
+    def counted(self, plan):
+        run.extend(range(plan.update.start, plan.update.stop))
+        return update(self, plan)
+
+    monkeypatch.setattr(ModelScorer, "update", counted)
+    return run
+
+
+def test_after_training_the_stream_is_replayed_once(rows_run, tmp_path):
+    """Figures, final state and report come of one replay; validation, which stops before the test rows, is apart."""
+    split = default_split(load(DATA))
+    result = CliRunner().invoke(app, ["train", DATA, "--out", str(tmp_path / "run"), "--json", *WORDS])
+    assert result.exit_code == 0, result.output
+    test_rows = [row for row in rows_run if row >= split.val_end]
+    last_time = int(np.searchsorted(split.stream.t, split.stream.t[-1]))
+    assert test_rows == list(range(split.val_end, last_time))
+    assert "<h2>Results by slice</h2>" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_verification_is_one_replay(rows_run, tmp_path):
+    run = train(DATA, tmp_path / "run", Config.build(overrides=TINY), compare=False)
+    rows_run.clear()
+    assert CliRunner().invoke(app, ["verify", str(run.folder), "--sample", "2"]).exit_code == 0
+    assert rows_run == list(range(len(rows_run)))
+
+
+def test_one_replay_gives_what_separate_ones_give(tmp_path):
+    run = train(DATA, tmp_path / "run", Config.build(overrides=TINY))
+    split, strict = default_split(load(DATA)), Visibility.parse("strict")
+    model = Run.load(run.folder).model
+    assert evaluate(ModelScorer(model, split.stream), split, strict).metrics == run.metrics["metrics"]
+    for name, held in zip(COMPARED, run.metrics["baselines"], strict=True):
+        assert evaluate(baseline(name), split, strict).metrics == held["metrics"]
+    saved, alone = read_tensors(run.folder / STATE)[0], final_state(model, split.stream)
+    assert saved.keys() == alone.keys()
+    assert all(torch.equal(saved[name], alone[name]) for name in alone)
+
+
+def test_all_that_takes_time_is_told(tmp_path):
+    """What comes after the last epoch too: it took a silent minute on a large stream."""
+    told: dict[str, tuple[int, int]] = {}
+    train(
+        DATA,
+        tmp_path / "run",
+        Config.build(overrides=TINY),
+        progress=lambda done, total, text: told.update({text: (done, total)}),
+    )
+    after = {text: told[text] for text in told if not text.startswith(("epoch", "compiling"))}
+    rivals = [baseline(name).name for name in COMPARED]
+    assert list(after) == [*(f"fitting {name}" for name in rivals), "evaluating", "comparing with features"]
+    assert all(done == total for text, (done, total) in after.items() if not text.startswith("fitting"))
+
+
+def test_a_stream_of_one_timestamp_has_an_empty_state_and_all_events_to_come():
+    stream = load(DATA)
+    model = build_model(Config.build(overrides=TINY), default_split(stream))
+    same = EventStream(stream.src[:9], stream.dst[:9], np.zeros(9), stream.ids)
+    state = final_state(model, same)
+    assert not state["h"].any()
+    assert len(state["tie/src"]) == 9
