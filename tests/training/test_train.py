@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,6 @@ from typer.testing import CliRunner
 from tsnn.cli.main import app
 from tsnn.config import Config
 from tsnn.data.catalog import default_split, load
-from tsnn.data.events import EventStream
 from tsnn.evaluation.baselines import COMPARED, baseline
 from tsnn.evaluation.evaluate import evaluate
 from tsnn.evaluation.model import ModelScorer
@@ -71,12 +72,8 @@ def test_one_replay_gives_what_separate_ones_give(tmp_path):
 def test_all_that_takes_time_is_told(tmp_path):
     """What comes after the last epoch too: it took a silent minute on a large stream."""
     told: dict[str, tuple[int, int]] = {}
-    train(
-        DATA,
-        tmp_path / "run",
-        Config.build(overrides=TINY),
-        progress=lambda done, total, text: told.update({text: (done, total)}),
-    )
+    watch = lambda done, total, text: told.update({text: (done, total)})  # noqa: E731
+    train(DATA, tmp_path / "run", Config.build(overrides=TINY), progress=watch)
     after = {text: told[text] for text in told if not text.startswith(("epoch", "compiling"))}
     rivals = [baseline(name).name for name in COMPARED]
     assert list(after) == [*(f"fitting {name}" for name in rivals), "evaluating", "comparing with features"]
@@ -86,7 +83,7 @@ def test_all_that_takes_time_is_told(tmp_path):
 def test_a_stream_of_one_timestamp_has_an_empty_state_and_all_events_to_come():
     stream = load(DATA)
     model = build_model(Config.build(overrides=TINY), default_split(stream))
-    same = EventStream(stream.src[:9], stream.dst[:9], np.zeros(9), stream.ids)
+    same = replace(stream.take(slice(0, 9)), t=np.zeros(9))
     state = final_state(model, same)
     assert not state["h"].any()
     assert len(state["tie/src"]) == 9
