@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.evaluation.streams import tied_split
-from tsnn.data.queries import Ranking, Share, merge
+from tsnn.data.queries import Ranking, Share
 from tsnn.errors import InputError
 from tsnn.evaluation.baselines import EdgeBank, Popularity, Recency
 from tsnn.evaluation.evaluate import make_questions
@@ -90,6 +90,6 @@ def test_a_second_scorer_gets_its_own_figures_from_the_same_pass() -> None:
 
 
 def test_unsorted_queries_are_refused() -> None:
-    backwards = merge([ranking(100, 110, seed=1).slice(0, 10)]).queries
+    backwards = ranking(100, 110, seed=1).slice(0, 10)
     with pytest.raises(InputError, match="sorted by cut"):
         score_queries(Recency(), STREAM, type(backwards)(**{**vars(backwards), "cut": backwards.cut[::-1]}))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.evaluation.streams import tied_split
-from tsnn.data.queries import Chain, Ranking, concatenate, merge, pairs
+from tsnn.data.queries import Joined, Queries, Ranking, pairs
 from tsnn.errors import InputError
 from tsnn.evaluation.baselines import EdgeBank, Popularity, Recency
 from tsnn.evaluation.replay import score_queries
@@ -90,25 +90,37 @@ def test_ranking_puts_the_positive_first() -> None:
     np.testing.assert_array_equal(part.ptr, queries.slice(13, 29).ptr)
 
 
-def test_chain_slices_across_its_parts() -> None:
-    parts = [ranking(100, 110), ranking(110, 150, seed=1), ranking(150, 160, seed=2)]
-    chain = Chain(parts)
-    whole = concatenate([part.slice(0, len(part)) for part in parts])
-    for start, stop in ((0, 60), (5, 10), (8, 55), (10, 50), (60, 60), (0, 0)):
-        a, b = chain.slice(start, stop), whole.slice(start, stop)
-        for name in ("cut", "src", "t", "edge_type", "ptr", "cand"):
-            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
-    assert [len(x) for x in chain.split(np.zeros(60))] == [10, 40, 10]
+def table(queries: Queries) -> list[tuple]:
+    """Every query with its candidates, in order."""
+    each = zip(
+        queries.cut, queries.src, queries.t, queries.edge_type, np.split(queries.cand, queries.ptr[1:-1]), strict=False
+    )
+    return [(*columns, tuple(cand)) for *columns, cand in each]
 
 
-def test_merge_sorts_and_finds_the_way_back() -> None:
-    first, second = ranking(100, 150).slice(0, 50), ranking(90, 200, seed=1).slice(0, 110)
+def test_joined_queries_are_sorted_by_cut_and_find_the_way_back() -> None:
     stream = tied_split().stream
+    first, second = ranking(100, 150), ranking(90, 200, seed=1)
     third = pairs(stream, np.arange(5), np.zeros(5, np.int64), stream.src[:5], stream.dst[:5])
-    merged = merge([first, second, third])
-    assert (np.diff(merged.queries.cut) >= 0).all()
-    for mine, back in zip((first, second, third), merged.unmerge(merged.queries.cand.astype(float)), strict=True):
-        np.testing.assert_array_equal(mine.cand, back)
-    alone = score_queries(EdgeBank(), stream, first)
-    together = merged.unmerge(score_queries(EdgeBank(), stream, merged.queries))[0]
-    np.testing.assert_array_equal(alone, together)
+    sets = [first, second, third]
+    joined = Joined(sets)
+    every = [row for own in sets for row in table(own.slice(0, len(own)))]
+    expected = sorted(every, key=lambda row: row[0])  # stable: ties keep the order of the sets
+    assert table(joined.slice(0, len(joined))) == expected
+    assert list(joined.ptr) == [0, *np.cumsum([len(row[-1]) for row in expected])]
+    for start, stop in ((0, 60), (5, 10), (8, 155), (50, 50), (165, 165), (0, 3)):
+        part = joined.slice(start, stop)
+        assert table(part) == expected[start:stop]
+        for i, own in enumerate(sets):
+            share = joined.share(i, start, stop)
+            np.testing.assert_array_equal(part.cand[share.at], own.slice(share.first, share.last).cand)
+            np.testing.assert_array_equal(share.ptr, own.slice(share.first, share.last).ptr)
+    for own, back in zip(sets, joined.split(joined.cut.astype(float)), strict=True):
+        np.testing.assert_array_equal(own.cut, back)
+
+
+def test_sets_one_after_the_other_stay_so() -> None:
+    parts = [ranking(100, 110), ranking(110, 150, seed=1), ranking(150, 160, seed=2)]
+    whole = Joined(parts)
+    assert table(whole.slice(8, 55)) == [row for part in parts for row in table(part.slice(0, len(part)))][8:55]
+    assert [len(x) for x in whole.split(np.zeros(60))] == [10, 40, 10]

@@ -112,35 +112,6 @@ def _with_positives(bounds: I64) -> I64:
     return ptr
 
 
-class Chain:
-    """Sets of queries one after the other, each cut no earlier than those before it."""
-
-    def __init__(self, parts: Sequence[Asked]) -> None:
-        self.parts = parts
-        self.starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-        sizes = np.concatenate([np.diff(part.ptr) for part in parts])
-        self.cut: I64 = np.concatenate([part.cut for part in parts])
-        self.ptr: I64 = np.concatenate([[0], np.cumsum(sizes)])
-
-    def __len__(self) -> int:
-        return len(self.cut)
-
-    def slice(self, start: int, stop: int) -> Queries:
-        """Queries start .. stop-1."""
-        pieces = [
-            part.slice(max(start - first, 0), min(stop - first, len(part)))
-            for part, first in zip(self.parts, self.starts, strict=False)
-            if start < first + len(part) and stop > first
-        ]
-        if not pieces:
-            return self.parts[0].slice(0, 0)
-        return pieces[0] if len(pieces) == 1 else concatenate(pieces)
-
-    def split(self, per_query: F64) -> list[F64]:
-        """Rows of a table with one row per query, back to the sets."""
-        return np.split(per_query, self.starts[1:-1])
-
-
 class Joined:
     """Several sets of queries as one, sorted by cut; where cuts are equal, in the order of the sets.
 
@@ -154,25 +125,27 @@ class Joined:
         cut = np.concatenate([_NONE, *(own.cut for own in sets)])
         order = np.argsort(cut, kind="stable")
         self.cut: I64 = cut[order]
-        self._set = np.repeat(np.arange(len(sets)), [len(own) for own in sets])[order]
+        self._set = np.repeat(np.arange(len(sets), dtype=np.int16), [len(own) for own in sets])[order]
         self._sizes = np.concatenate([_NONE, *(np.diff(own.ptr) for own in sets)])[order]
         self.ptr: I64 = np.concatenate([[0], np.cumsum(self._sizes)])
-        self._before = [np.concatenate([[0], np.cumsum(self._set == i)]) for i in range(len(sets))]
+        self._places = [np.flatnonzero(self._set == i) for i in range(len(sets))]  # of each set's queries
 
     def __len__(self) -> int:
         return len(self.cut)
 
     def slice(self, start: int, stop: int) -> Queries:
         """Queries start .. stop-1."""
-        bounds = [(int(before[start]), int(before[stop])) for before in self._before]
+        bounds = [np.searchsorted(places, (start, stop)).tolist() for places in self._places]
         pieces = [own.slice(a, b) for own, (a, b) in zip(self.sets, bounds, strict=True) if a < b]
-        if not pieces:
-            return NO_QUERIES
-        return pieces[0] if len(pieces) == 1 else merge(pieces).queries
+        return pieces[0] if len(pieces) == 1 else _merged(pieces)
+
+    def split(self, per_query: F64) -> list[F64]:
+        """Rows of a table with one row per query, back to the sets."""
+        return [per_query[places] for places in self._places]
 
     def share(self, i: int, start: int, stop: int) -> Share:
         """What of queries start .. stop-1 is set i's."""
-        first, last = int(self._before[i][start]), int(self._before[i][stop])
+        first, last = np.searchsorted(self._places[i], (start, stop)).tolist()
         ptr = self.sets[i].ptr[first : last + 1]
         at = np.flatnonzero(np.repeat(self._set[start:stop] == i, self._sizes[start:stop]))
         return Share(first, last, ptr - ptr[0], at)
@@ -187,16 +160,23 @@ class Share(NamedTuple):
     at: I64  # where these candidates stand among those of the slice
 
 
-def concatenate(sets: Sequence[Queries]) -> Queries:
-    """Sets one after the other."""
-    sizes = np.concatenate([np.diff(q.ptr) for q in sets])
+def _merged(sets: Sequence[Queries]) -> Queries:
+    """All queries of some sets, sorted by cut; ties keep the order of the sets."""
+    if not sets:
+        return NO_QUERIES
+    cut = np.concatenate([own.cut for own in sets])
+    order = np.argsort(cut, kind="stable")
+    sizes = np.concatenate([np.diff(own.ptr) for own in sets])
+    begins = (np.cumsum(sizes) - sizes)[order]
+    ptr = np.concatenate([[0], np.cumsum(sizes[order])])
+    place = np.repeat(begins - ptr[:-1], sizes[order]) + np.arange(ptr[-1])
     return Queries(
-        cut=np.concatenate([q.cut for q in sets]),
-        src=np.concatenate([q.src for q in sets]),
-        t=np.concatenate([q.t for q in sets]),
-        edge_type=np.concatenate([q.edge_type for q in sets]),
-        ptr=np.concatenate([[0], np.cumsum(sizes)]),
-        cand=np.concatenate([q.cand for q in sets]),
+        cut=cut[order],
+        src=np.concatenate([own.src for own in sets])[order],
+        t=np.concatenate([own.t for own in sets])[order],
+        edge_type=np.concatenate([own.edge_type for own in sets])[order],
+        ptr=ptr,
+        cand=np.concatenate([own.cand for own in sets])[place],
     )
 
 
@@ -209,29 +189,3 @@ def pairs(stream: EventStream, rows: I64, cut: I64, src: I64, dst: I64) -> Queri
 def relations(stream: EventStream, rows: I64) -> I64:
     """Relations of rows; zeros where the stream has none."""
     return np.zeros(len(rows), dtype=np.int64) if stream.edge_type is None else stream.edge_type[rows]
-
-
-@dataclass(frozen=True)
-class Merged:
-    """Several sets of queries as one, sorted by cut, and the way back."""
-
-    queries: Queries
-    place: I64  # (nc,) where each merged candidate stood in the concatenation
-    bounds: I64  # where each set's candidates begin and end there
-
-    def unmerge(self, scores: F64) -> list[F64]:
-        """Scores of each set, aligned with its own candidates."""
-        back = np.empty_like(scores)
-        back[self.place] = scores
-        return [back[a:b] for a, b in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
-
-
-def merge(sets: Sequence[Queries]) -> Merged:
-    """All sets in one replay. Ties of cut keep the order of the sets."""
-    flat = concatenate(sets)
-    order = np.argsort(flat.cut, kind="stable")
-    sizes = np.diff(flat.ptr)[order]
-    ptr = np.concatenate([[0], np.cumsum(sizes)])
-    place = np.repeat(flat.ptr[order] - ptr[:-1], sizes) + np.arange(ptr[-1])
-    queries = Queries(flat.cut[order], flat.src[order], flat.t[order], flat.edge_type[order], ptr, flat.cand[place])
-    return Merged(queries, place, np.concatenate([[0], np.cumsum([len(q.cand) for q in sets])]))

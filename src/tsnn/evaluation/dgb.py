@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tsnn.data.negatives import SEEDS, DgbNegatives
-from tsnn.data.queries import Queries, merge, pairs
+from tsnn.data.queries import Joined, Queries, pairs
 from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.evaluation.card import Result, make_card
@@ -54,12 +54,7 @@ class DgbQuestions:
         if not asked:
             raise InputError(f"none of {', '.join(sets)} has an event; ask for val and test.")
         self._names = list(asked)
-        self._merged = merge([queries for pair in asked.values() for queries in (pair.pos, pair.neg)])
-
-    @property
-    def asked(self) -> Queries:
-        """Positives and negatives of all sets."""
-        return self._merged.queries
+        self.asked = Joined([queries for pair in asked.values() for queries in (pair.pos, pair.neg)])
 
     def answers(self, scores: F64, ptr: I64) -> F64:
         """The scores themselves."""
@@ -67,7 +62,7 @@ class DgbQuestions:
 
     def outcomes(self, answers: F64) -> dict[str, Outcomes]:
         """Each positive beside its one negative."""
-        parts = self._merged.unmerge(answers[:, 0])
+        parts = self.asked.split(answers[:, 0])
         found = {}
         for name, pos, neg in zip(self._names, parts[::2], parts[1::2], strict=True):
             rank = 1 + (neg > pos) + 0.5 * (neg == pos)

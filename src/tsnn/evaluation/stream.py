@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tsnn.data.events import EventStream
-from tsnn.data.queries import Chain, Ranking
+from tsnn.data.queries import Joined, Ranking
 from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.evaluation.card import Result, make_card
@@ -52,7 +52,7 @@ class StreamQuestions:
             rows = np.arange(*split.bounds(name), dtype=np.int64)
             bounds, nodes = draw_negatives(stream, rows, negatives, np.random.default_rng([seed, SETS.index(name)]))
             self._parts.append(Ranking(stream, rows, cuts[rows], bounds, nodes))
-        self.asked = Chain(self._parts)
+        self.asked = Joined(self._parts)
 
     def answers(self, scores: F64, ptr: I64) -> F64:
         """Score of the positive, score of the one negative, rank."""

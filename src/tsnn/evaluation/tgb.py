@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tsnn.data.queries import Chain, Ranking
+from tsnn.data.queries import Joined, Ranking
 from tsnn.data.split import Split
 from tsnn.data.tgb_negatives import TgbNegatives
 from tsnn.evaluation.card import Result, make_card
@@ -37,7 +37,7 @@ class TgbQuestions:
         for name in self._names:
             rows = np.arange(*split.bounds(name), dtype=np.int64)
             self._parts.append(Ranking(stream, rows, cuts[rows], *negatives.query(name)))
-        self.asked = Chain(self._parts)
+        self.asked = Joined(self._parts)
 
     def answers(self, scores: F64, ptr: I64) -> F64:
         """Score of the positive, score of the first negative, rank."""
