@@ -9,7 +9,7 @@ from typing import Any
 
 from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -24,16 +24,16 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 class _Rate(ProgressColumn):
-    """How much is done a second."""
+    """How much is done a second, where that is much."""
 
     def render(self, task: rich_progress.Task) -> Text:
-        """Nothing where that is not known yet."""
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f}/s")
+        """The speed as one number."""
+        speed = task.finished_speed or task.speed or 0
+        return Text(f"{speed:,.0f}/s" if speed >= 10 else "")
 
 
 @contextmanager
-def shown_bar(quiet: bool, *columns: ProgressColumn) -> Iterator[Progress]:
+def shown_bar(quiet: bool) -> Iterator[Progress]:
     """A progress that draws a bar for each piece of work, while a block runs; a quiet one draws nothing.
 
     Nothing is drawn before there is something to show: a refusal before any work stays one sentence.
@@ -41,8 +41,8 @@ def shown_bar(quiet: bool, *columns: ProgressColumn) -> Iterator[Progress]:
     if quiet:
         yield unwatched
         return
-    standard = (TextColumn("{task.description}"), BarColumn(), _Rate(), TimeRemainingColumn())
-    bars = rich_progress.Progress(*(columns or standard), console=console)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    bars = rich_progress.Progress(*columns, console=console)
 
     def show(done: int, total: int, text: str = "") -> None:
         """Work of another total, or that begins anew, gets a bar of its own; the one before is full."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tsnn.cli.display import console, print_json, shown_bar
 from tsnn.cli.options import Json, PopulationSize, Settings, Workers
 from tsnn.config import parse_override
 from tsnn.files import check_folder_target
-from tsnn.types import Progress
 
 
 def reproduce(
@@ -45,7 +42,7 @@ def reproduce(
     check_folder_target(out)
     overrides = dict(parse_override(text) for text in set_ or [])
     study = Study(data, seeds, visibility, shuffle_ties, not untuned, overrides, population)
-    with job_bar(json) as progress:
+    with shown_bar(json) as progress:
         result = run_study(table, out, study, workers=workers, ray=ray, progress=progress)
     files = write_summary(result, out)
     if statistics:
@@ -68,9 +65,3 @@ def _show(result: dict[str, Any]) -> None:
         difference = committed["largest_difference"]
         same = "equal to the committed ones" if difference == 0 else f"within {difference:.2g} of the committed ones"
         console.print(f"{committed['jobs']} jobs: figures {same}")
-
-
-def job_bar(quiet: bool) -> AbstractContextManager[Progress]:
-    """A bar of finished jobs."""
-    columns = [TextColumn("jobs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()]
-    return shown_bar(quiet, *columns)

@@ -9,9 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tsnn.cli.display import console, print_json
+from tsnn.cli.display import console, print_json, shown_bar
 from tsnn.cli.options import Data, Json, PopulationSize, VisibilityName, Workers
-from tsnn.cli.reproduce import job_bar
 from tsnn.config import parse_override
 from tsnn.errors import InputError
 from tsnn.files import check_file_target, check_folder_target
@@ -46,7 +45,7 @@ def tune(
         check_file_target(out)
     fixed = dict(parse_override(text) for text in set_ or [])
     search = Search(data, str(Visibility.parse(visibility)), fixed)
-    with job_bar(json) as progress:
+    with shown_bar(json) as progress:
         result = run_search(
             search,
             storage,

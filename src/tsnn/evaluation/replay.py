@@ -71,7 +71,8 @@ def replay(
     """
     sets = list({id(listener.asked): listener.asked for listener in listeners}.values())
     place = {id(asked): i for i, asked in enumerate(sets)}
-    joined, stops = Joined(sets), {row for listener in listeners for row in listener.stops}
+    joined = Joined(sets)
+    stops = {row for listener in listeners for row in listener.stops}
     total = max([0, *stops, *joined.cut[-1:].tolist()]) + int(joined.ptr[-1])
     planner = Planner(stream, scorer.spec)
     scorer.reset_state()
@@ -109,7 +110,9 @@ class Answers(Listener):
     """A protocol's answers, made of the scores or of any other number that each candidate has."""
 
     def __init__(self, questions: Questions, number: Callable[[Replayed], F64] = lambda seen: seen.scores) -> None:
-        self.questions, self.asked, self._number = questions, questions.asked, number
+        self.questions = questions
+        self.asked = questions.asked
+        self._number = number
         self.values = np.empty((len(self.asked), questions.columns))
 
     def hear(self, seen: Replayed, own: Share) -> None:

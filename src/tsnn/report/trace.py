@@ -49,7 +49,8 @@ class Tracer(Listener):
 
     def __init__(self, scorer: ModelScorer, questions: Questions) -> None:
         self.asked = questions.asked
-        self._scorer, self._slices = scorer, Slices(questions)
+        self._scorer = scorer
+        self._slices = Slices(questions)
         self._every = max(int(self.asked.cut[-1]) // SPECTRA, 1)
         self._parts = [Answers(questions, partial(self._part, name)) for name in PARTS]
         self._seconds = {"plan": 0.0, "update": 0.0, "score": 0.0}

@@ -64,7 +64,9 @@ class Sampler(Listener):
     """Keeps all there is to say of the events of some rows; each of them is run as a block of its own."""
 
     def __init__(self, scorer: ModelScorer, stream: EventStream, rows: Sequence[int]) -> None:
-        self._scorer, self._stream, self._rows = scorer, stream, set(rows)
+        self._scorer = scorer
+        self._stream = stream
+        self._rows = set(rows)
         self.stops = sorted({*rows, *(row + 1 for row in rows)})
         self.samples: list[EventSample] = []
 
@@ -78,7 +80,8 @@ class Sampler(Listener):
 @torch.no_grad()
 def _take(scorer: ModelScorer, stream: EventStream, plan: UpdatePlan, versions: Versions) -> EventSample:
     """All of the one event of a plan; log rows before the event are rows of `plan.nodes`."""
-    model, ends = scorer.model, 1 if plan.is_loop[0] else 2
+    model = scorer.model
+    ends = 1 if plan.is_loop[0] else 2
     pre_h = torch.stack([versions.h[plan.src_h[0]], versions.h[plan.dst_h[0]]][:ends])
     pre_F = torch.stack([versions.F[plan.src_F[0]], versions.F[plan.dst_F[0]]][:ends])
     post_F = versions.F[len(plan.nodes) :][:ends]

@@ -105,7 +105,8 @@ class FinalState(Listener):
     """The stream as the frozen weights have seen it, up to its last timestamp, and the events of that one."""
 
     def __init__(self, scorer: ModelScorer, stream: EventStream) -> None:
-        self._scorer, self._stream = scorer, stream
+        self._scorer = scorer
+        self._stream = stream
         self._tie = int(np.searchsorted(stream.t, stream.t[-1]))  # the row where the last timestamp begins
         self.stops = (self._tie,)
         self.tensors: dict[str, Tensor] = {}
@@ -113,9 +114,10 @@ class FinalState(Listener):
     def hear(self, seen: Replayed, own: Share) -> None:
         """Keep the state when it stands before the last timestamp."""
         if seen.block.update.stop == self._tie and not self.tensors:
-            states, counters = self._scorer.store.snapshot(), seen.counters.snapshot()
             tie = self._stream.take(slice(self._tie, None))
-            self.tensors = state_tensors(states, counters, self._stream.t[0], tie)
+            self.tensors = state_tensors(
+                self._scorer.store.snapshot(), seen.counters.snapshot(), self._stream.t[0], tie
+            )
 
 
 def final_state(model: TSNN, stream: EventStream) -> dict[str, Tensor]:
