@@ -10,7 +10,7 @@ import torch
 from tsnn.bench.engine import settled_clock
 from tsnn.bench.machine import machine_card
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.training.trainer import Trainer
 
 CASES = {

@@ -15,11 +15,11 @@ import torch
 from tsnn.bench.engine import settled_clock
 from tsnn.bench.machine import machine_card
 from tsnn.config import Config, parse_override
-from tsnn.data.catalog import default_split, load
+from tsnn.data.question import Question
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import evaluate
 from tsnn.evaluation.model import ModelScorer
 from tsnn.training.trainer import Trainer
-from tsnn.types import Visibility
 
 SETTINGS = {
     "train.chunk": 200, "train.negatives": 200, "train.sampler": "mixed", "train.epochs": 1, "model.stalk_dim": 256,
@@ -40,12 +40,12 @@ def main() -> None:
         return float(len(marks))  # every epoch counts as the best so far
 
     trained = Trainer(config, split, mark).run()
-    visibility = Visibility.parse(config.train.visibility)
+    question = Question.of(config.train)
     began = settled_clock()
-    result = evaluate(ModelScorer(trained.model, split.stream), split, visibility)
+    result = evaluate(ModelScorer(trained.model, split.stream), split, question)
     seconds = {"warm-up": marks[1] - marks[0], "epoch": marks[2] - marks[1], "evaluation": settled_clock() - began}
     card = {"data": data, "machine": machine_card(), "config": config.model_dump(), "seconds": seconds}
-    print(json.dumps({**card, "metrics": result.metrics, "visibility": str(visibility)}, indent=2))
+    print(json.dumps({**card, "metrics": result.metrics, "visibility": str(question.visibility)}, indent=2))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import torch
 from tests.engine.streams import config_of
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.queries import Queries
+from tsnn.data.question import Question
 from tsnn.data.split import split_by_time
 from tsnn.evaluation.baselines import ROSTER, baseline
 from tsnn.evaluation.model import ModelScorer
@@ -71,7 +72,7 @@ def scorer_and_stream(request):
 def test_what_may_not_be_seen_cannot_matter(scorer_and_stream, visibility):
     """Rewriting every row from some event's cut on leaves its scores bit-identical."""
     scorer, stream = scorer_and_stream
-    scorer.fit(split_by_time(stream), Visibility.parse(visibility))
+    scorer.fit(split_by_time(stream), Question(Visibility.parse(visibility)))
     queries = ask(stream, visibility)
     before = score_queries(scorer, stream, queries)
     for row in (20, 61, 100):
@@ -105,7 +106,7 @@ def test_what_may_be_seen_does_matter(visibility):
 def test_company_does_not_matter(scorer_and_stream, visibility):
     """Small blocks or large ones, alone or with others, in any order: the same score to rounding."""
     scorer, stream = scorer_and_stream
-    scorer.fit(split_by_time(stream), Visibility.parse(visibility))
+    scorer.fit(split_by_time(stream), Question(Visibility.parse(visibility)))
     queries = ask(stream, visibility)
     whole = score_queries(scorer, stream, queries)
     np.testing.assert_allclose(
@@ -121,7 +122,7 @@ def test_company_does_not_matter(scorer_and_stream, visibility):
 def test_scoring_writes_nothing(scorer_and_stream):
     """Counters, stalks and frames are the same objects with the same contents after a score, in either mode."""
     scorer, stream = scorer_and_stream
-    scorer.fit(split_by_time(stream), Visibility.parse("arrival"))
+    scorer.fit(split_by_time(stream), Question(Visibility.parse("arrival")))
     queries = ask(stream, "arrival").slice(0, 60)
     planner = Planner(stream, scorer.spec)
     scorer.reset_state()

@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 import tsnn
 from tsnn.cli.main import app, main
 from tsnn.config import Config
-from tsnn.evaluation.baselines import ROSTER
+from tsnn.evaluation.baselines import ROSTER as BASELINES
+from tsnn.evaluation.catalog import PROTOCOLS
+from tsnn.evaluation.catalog import ROSTER as SUITES
 from tsnn.study.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,10 +89,23 @@ def test_help_waits_for_no_library_that_it_does_not_need() -> None:
     assert said == "[]\n"
 
 
-@pytest.mark.parametrize(("verb", "names"), [("evaluate", tuple(ROSTER)), ("reproduce", tuple(TABLES))])
-def test_help_names_every_choice(verb: str, names: tuple[str, ...]) -> None:
+CHOICES = {
+    "evaluate": {*BASELINES, *PROTOCOLS, *(way for questions in PROTOCOLS.values() for way in questions.strategies)},
+    "train": {suite.address for suite in SUITES.values() if suite.name},
+    "reproduce": set(TABLES),
+}
+
+
+@pytest.mark.parametrize(("verb", "names"), CHOICES.items())
+def test_help_names_every_choice(verb: str, names: set[str]) -> None:
     said = " ".join(parameter.help for parameter in _command(verb).params if parameter.help)
-    assert set(names) <= set(re.split(r"[,;. ]+", said))
+    assert names <= set(re.split(r"[,;. ()]+", said))
+
+
+def test_the_documentation_names_every_suite_and_protocol_and_baseline() -> None:
+    evaluation, data = ((ROOT / "docs/how-to" / name).read_text() for name in ("evaluation.md", "own-data.md"))
+    assert [name for name in (*PROTOCOLS, *BASELINES) if f"| `{name}` |" not in evaluation] == []
+    assert [suite.address for suite in SUITES.values() if suite.name and suite.address not in data] == []
 
 
 def test_an_error_is_one_sentence_and_status_2(

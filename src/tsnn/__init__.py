@@ -5,11 +5,11 @@ import typing
 
 if typing.TYPE_CHECKING:
     from tsnn.config import Config
-    from tsnn.data.catalog import default_split, load
     from tsnn.data.events import EventStream, make_stream
     from tsnn.data.table import from_arrays, from_pandas, from_polars, from_temporal_data, read_table
     from tsnn.errors import ConfigError, InputError, RunError, TsnnError
     from tsnn.evaluation.baselines import baseline
+    from tsnn.evaluation.catalog import default_split, load
     from tsnn.evaluation.evaluate import evaluate
     from tsnn.evaluation.model import ModelScorer
     from tsnn.online.predictor import Predictor
@@ -54,13 +54,13 @@ _HOME = {
     "TsnnError": "tsnn.errors",
     "Visibility": "tsnn.types",
     "baseline": "tsnn.evaluation.baselines",
-    "default_split": "tsnn.data.catalog",
+    "default_split": "tsnn.evaluation.catalog",
     "evaluate": "tsnn.evaluation.evaluate",
     "from_arrays": "tsnn.data.table",
     "from_pandas": "tsnn.data.table",
     "from_polars": "tsnn.data.table",
     "from_temporal_data": "tsnn.data.table",
-    "load": "tsnn.data.catalog",
+    "load": "tsnn.evaluation.catalog",
     "make_stream": "tsnn.data.events",
     "read_table": "tsnn.data.table",
     "train": "tsnn.training.train",

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tsnn.cli.main import app, main
-from tsnn.data.catalog import load
 from tsnn.errors import ConfigError, InputError, RunError, TsnnError
+from tsnn.evaluation.catalog import load
 from tsnn.training.run import Run
 
 SMALL = "synthetic:roles:events=600,nodes=40"
@@ -103,8 +103,8 @@ BAD = {
     "bad scorer": (["evaluate", "oracle", SMALL], ConfigError, "neither a run folder"),
     "bad mode": (["evaluate", "edgebank:often", SMALL], ConfigError, "often"),
     "bad protocol": (["evaluate", "edgebank", SMALL, "--protocol", "kdd"], ConfigError, "dgb, tgb, stream"),
-    "wrong negatives": (["evaluate", "edgebank", SMALL, "--negatives", "historical"], ConfigError, "dgb protocol"),
-    "suite's protocol": (["evaluate", "edgebank", SMALL, "--protocol", "tgb"], ConfigError, "use the protocol dgb"),
+    "wrong negatives": (["evaluate", "edgebank", SMALL, "--negatives", "historical"], ConfigError, "no historical"),
+    "suite's protocol": (["evaluate", "edgebank", SMALL, "--protocol", "tgb"], ConfigError, "choose another protocol"),
     "no run": (["recommend", "absent", "--src", "5"], RunError, "absent is not a finished run"),
 }
 

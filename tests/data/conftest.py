@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from tsnn.data import catalog
+from tsnn.evaluation import catalog, suite
 
 
 @pytest.fixture(scope="session")
 def data_root() -> Path:
-    root = catalog.data_root()
+    root = suite.data_root()
     if not root.is_dir():
         pytest.skip(f"real data is absent: there is no folder {root}; set TSNN_DATA")
     return root

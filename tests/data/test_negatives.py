@@ -5,6 +5,7 @@ from tests.data.test_split import random_stream
 from tsnn.data.dgb import split_dgb
 from tsnn.data.events import make_stream
 from tsnn.data.negatives import DgbNegatives, NegativePool, draw_training_negatives
+from tsnn.data.question import Question
 from tsnn.data.split import split_by_time
 from tsnn.errors import InputError
 from tsnn.types import Visibility
@@ -105,7 +106,7 @@ def test_training_negatives_keep_the_type(sampler):
     stream = typed_stream()
     rows = np.arange(1000, 2000)
     cuts = Visibility("strict").cuts(stream.t)[rows]
-    pool = NegativePool.build(stream, 2100)
+    pool = NegativePool.build(stream, 2100, Question())
     drawn = draw_training_negatives(stream, cuts, rows, 7, sampler, np.random.default_rng(0), pool)
     assert drawn.shape == (1000, 7)
     assert (stream.node_type[drawn] == stream.node_type[stream.dst[rows]][:, None]).all()
@@ -116,7 +117,7 @@ def test_training_negatives_keep_the_type(sampler):
 
 def test_random_is_uniform_over_training_destinations():
     stream = make_stream(np.zeros(1000, int), np.r_[np.arange(900) % 9 + 1, np.full(100, 50)], np.arange(1000))
-    pool = NegativePool.build(stream, 900)
+    pool = NegativePool.build(stream, 900, Question())
     rows = np.full(1000, 899)
     drawn = draw_training_negatives(stream, rows, rows, 20, "random", np.random.default_rng(0), pool)
     counts = np.bincount(drawn.ravel(), minlength=11)
@@ -131,7 +132,7 @@ def test_mixed_reads_only_below_the_cut():
     dst = np.array([10, 12] * 50 + [11, 13] * 50)
     stream = make_stream(src, dst, np.arange(200))
     ids = np.array(stream.ids.external)
-    pool = NegativePool.build(stream, 200)
+    pool = NegativePool.build(stream, 200, Question())
     rows = np.full(4000, 198)
     drawn = ids[
         draw_training_negatives(stream, np.full(4000, 100), rows, 5, "mixed", np.random.default_rng(0), pool)
@@ -146,7 +147,7 @@ def test_mixed_reads_only_below_the_cut():
 
 def test_mixed_without_history_is_uniform():
     stream = random_stream()
-    pool = NegativePool.build(stream, 700)
+    pool = NegativePool.build(stream, 700, Question())
     rows = np.arange(50)
     drawn = draw_training_negatives(stream, np.zeros(50, int), rows, 3, "mixed", np.random.default_rng(0), pool)
     assert np.isin(drawn, stream.dst[:700]).all()
@@ -154,7 +155,7 @@ def test_mixed_without_history_is_uniform():
 
 def test_a_collision_that_cannot_be_avoided_stays():
     stream = make_stream([0, 1, 2], [9, 9, 9], [0, 1, 2])
-    pool = NegativePool.build(stream, 3)
+    pool = NegativePool.build(stream, 3, Question())
     drawn = draw_training_negatives(stream, np.arange(3), np.arange(3), 2, "mixed", np.random.default_rng(0), pool)
     assert (drawn == stream.dst[0]).all()
 
@@ -162,7 +163,7 @@ def test_a_collision_that_cannot_be_avoided_stays():
 def test_training_samplers_refuse_nonsense():
     stream = random_stream()
     with pytest.raises(InputError, match="no training events"):
-        NegativePool.build(stream, 0)
-    pool = NegativePool.build(stream, 700)
+        NegativePool.build(stream, 0, Question())
+    pool = NegativePool.build(stream, 700, Question())
     with pytest.raises(InputError, match="neither random nor mixed"):
         draw_training_negatives(stream, np.zeros(1, int), np.zeros(1, int), 1, "hard", np.random.default_rng(0), pool)

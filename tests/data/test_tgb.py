@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tsnn.data.split import split_by_time
-from tsnn.data.tgb import NAMES, edge_file, folder_name, load_tgb, split_tgb
+from tsnn.data.tgb import NAMES, edge_file, folder_name, load_tgb
 from tsnn.data.tgb_negatives import (
     NegativeTable,
     TgbNegatives,
@@ -154,7 +154,7 @@ def literal_generator(stream, split, num):
 @pytest.mark.parametrize("num", [12_000, 8])
 def test_generated_negatives_are_the_literal_ones(tmp_path, num):
     stream = wiki(tmp_path)
-    split = split_tgb(stream)
+    split = split_by_time(stream)
     made = generate_negatives(split, num)
     for segment, samples in literal_generator(stream, split, num).items():
         ptr, values = made[segment]
@@ -165,7 +165,7 @@ def test_generated_negatives_are_the_literal_ones(tmp_path, num):
 
 def test_real_wiki(real):
     stream = real("tgb:tgbl-wiki")
-    split = split_tgb(stream)
+    split = split_by_time(stream)
     sizes = [b - a for a, b in map(split.bounds, ("train", "val", "test"))]
     assert (stream.num_nodes, stream.num_events) == (9_227, 157_474)
     assert sizes == [110_232, 23_621, 23_621]
@@ -189,7 +189,7 @@ def stored_samples(split, segment, shift=0):
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_stored_negatives_are_aligned_with_rows(tmp_path, protocol):
     stream = wiki(tmp_path)
-    split = split_tgb(stream)
+    split = split_by_time(stream)
     folder = tmp_path / "tgbl_wiki"
     source = folder / "tgbl-wiki_val_ns_v2.pkl"
     source.write_bytes(pickle.dumps(stored_samples(split, "val"), protocol=protocol))
@@ -208,7 +208,7 @@ def test_thgl_keys(tmp_path):
     types = "node_id,type\n" + "".join(f"{x},0\n" for x in range(10))
     lines = [f"{t},{t % 3},{5 + t % 4},{t % 2}" for t in range(40)]
     folder = write(tmp_path, "thgl-github", lines, nodetype=types)
-    split = split_tgb(load_tgb(folder))
+    split = split_by_time(load_tgb(folder))
     a, b = split.bounds("test")
     stream = split.stream
     keys = zip(stream.t[a:b].tolist(), stream.src[a:b].tolist(), stream.edge_type[a:b].tolist(), strict=True)
@@ -221,7 +221,7 @@ def test_thgl_keys(tmp_path):
 
 
 def test_missing_and_foreign_samples(tmp_path):
-    split = split_tgb(wiki(tmp_path))
+    split = split_by_time(wiki(tmp_path))
     folder = tmp_path / "tgbl_wiki"
     samples = stored_samples(split, "test")
     samples.pop(next(iter(samples)))

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 from tsnn.cli.main import app
 from tsnn.config import Config
-from tsnn.data.catalog import list_data
+from tsnn.evaluation.catalog import list_data
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in ("log.md", "results.md"))

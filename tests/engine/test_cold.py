@@ -12,7 +12,7 @@ import pytest
 TRAIN = """
 import hashlib
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.training.trainer import Trainer
 
 split = default_split(load("synthetic:roles:events=570"))

@@ -8,6 +8,7 @@ import pytest
 from tests.evaluation.streams import History, replay, tied_split, tied_stream
 from tsnn.data.events import NodeIds, make_stream
 from tsnn.data.queries import Queries, Ranking, pairs
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError, RunError
 from tsnn.evaluation.baselines import (
@@ -67,7 +68,7 @@ def test_edgebank_is_its_definition(mode: str, visibility: str) -> None:
     stream = split.stream
     queries = every_row(split, visibility)
     scorer = EdgeBank(mode)
-    scorer.fit(split, Visibility.parse(visibility))
+    scorer.fit(split, Question(Visibility.parse(visibility)))
     scores = score_queries(scorer, stream, queries, max_rows=50)
     span = float(stream.t[split.train_end - 1] - stream.t[0])
     np.testing.assert_array_equal(scores, replay(stream, queries, edgebank_rule(mode, span)))  # type: ignore[arg-type]
@@ -100,7 +101,7 @@ def test_a_window_keeps_its_edge_on_nanosecond_clocks() -> None:
     split = Split(stream, 3, 3, np.zeros(4, bool))
     queries = pairs(stream, np.array([3, 3, 3]), np.array([3, 3, 3]), np.zeros(3, np.int64), np.array([1, 2, 3]))
     scorer = EdgeBank("fixed_time_window", proportion=0.9)
-    scorer.fit(split, Visibility.parse("arrival"))
+    scorer.fit(split, Question(Visibility.parse("arrival")))
     np.testing.assert_array_equal(score_queries(scorer, stream, queries), [0, 1, 1])
 
 
@@ -117,7 +118,7 @@ def test_features_score_the_same_whatever_shares_the_block() -> None:
     split = tied_split()
     visibility = Visibility.parse("strict")
     scorer = Features(options=FitOptions(epochs=2, batch=50))
-    scorer.fit(split, visibility)
+    scorer.fit(split, Question(visibility))
     queries = every_row(split, "strict")
     whole = score_queries(scorer, split.stream, queries)
     pieces = score_queries(scorer, split.stream, queries, max_rows=3, max_candidates=4)
@@ -130,7 +131,7 @@ def test_features_are_repeatable_and_change_with_the_seed() -> None:
 
     def scores(seed: int) -> np.ndarray:
         scorer = baseline("features", seed=seed)
-        scorer.fit(split, visibility)
+        scorer.fit(split, Question(visibility))
         return score_queries(scorer, split.stream, queries)
 
     np.testing.assert_array_equal(scores(0), scores(0))
@@ -143,7 +144,7 @@ def test_features_find_a_pattern_in_the_training_rows() -> None:
     stream = type(stream)(src, 10 + src, np.arange(600.0), stream.ids)
     split = Split(stream, 400, 500, np.zeros(20, bool))
     scorer = Features()
-    scorer.fit(split, Visibility.parse("strict"))
+    scorer.fit(split, Question(Visibility.parse("strict")))
     assert max(scorer.history) > 0.99
 
 
@@ -159,7 +160,7 @@ def test_only_baselines_that_learn_depend_on_the_seed(name: str) -> None:
     found = []
     for seed in (0, 1):
         scorer = baseline(name, seed=seed)
-        scorer.fit(split, visibility)
+        scorer.fit(split, Question(visibility))
         found.append(score_queries(scorer, split.stream, every_row(split, "strict")))
     assert np.array_equal(*found) != ROSTER[name].learns
 

@@ -10,9 +10,10 @@ from tests.evaluation.streams import tied_split, tied_stream
 from tsnn.data.dgb import split_dgb
 from tsnn.data.events import EventStream
 from tsnn.data.negatives import DgbNegatives
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.data.tgb_negatives import TgbNegatives, generate_negatives
-from tsnn.errors import InputError
+from tsnn.errors import ConfigError, InputError
 from tsnn.evaluation.baselines import EdgeBank, Popularity
 from tsnn.evaluation.dgb import SETS, DgbQuestions
 from tsnn.evaluation.evaluate import evaluate
@@ -34,7 +35,7 @@ def seen_pair(stream: EventStream, cut: int, src: int, dst: int) -> float:
 def test_dgb_asks_each_pair_at_the_positives_cut(strategy: str) -> None:
     split = split_dgb(tied_stream(5, events=900, nodes=30, times=300))
     stream = split.stream
-    result = evaluate(EdgeBank(), split, BATCHES, protocol="dgb", negatives=strategy)
+    result = evaluate(EdgeBank(), split, Question(BATCHES, negatives=strategy), protocol="dgb")
     cuts = BATCHES.cuts(stream.t, split.segment_starts)
     for name in SETS:
         drawn = DgbNegatives(split, name, strategy)
@@ -60,6 +61,7 @@ def test_a_result_is_json_with_its_card() -> None:
     assert set(result["metrics"]["test"]) == {"ap", "auc", "ap_pooled", "auc_pooled"}
     card = result["card"]
     assert card["visibility"] == "batch:7"
+    assert card["question"] == {"visibility": "batch:7", "candidates": "destinations", "negatives": "random"}
     assert card["data"]["fingerprint"] == split.stream.fingerprint()
     assert card["split"]["train"] + card["split"]["val"] + card["split"]["test"] == split.stream.num_events
     assert card["negatives"]["seeds"]["test"] == 2
@@ -73,7 +75,7 @@ def test_tgb_is_the_evaluator_applied_event_by_event() -> None:
     negatives = TgbNegatives(split)
     negatives._generated = generate_negatives(split, 7)
     negatives.name = "tgbl-wiki"
-    result = figures(Popularity(), stream, TgbQuestions(split, BATCHES, negatives))
+    result = figures(Popularity(), stream, TgbQuestions(split, Question(BATCHES), lists=negatives))
     cuts = BATCHES.cuts(stream.t, split.segment_starts)
     for name in ("val", "test"):
         ptr, nodes = negatives.query(name)
@@ -97,10 +99,10 @@ def test_any_stream_gets_both_kinds_of_figures() -> None:
     assert json.dumps(result.to_dict(), allow_nan=False)
 
 
-def tgb_questions(split: Split, visibility: Visibility) -> TgbQuestions:
+def tgb_questions(split: Split, question: Question) -> TgbQuestions:
     negatives = TgbNegatives(split)
     negatives._generated, negatives.name = generate_negatives(split, 7), "tgbl-wiki"
-    return TgbQuestions(split, visibility, negatives)
+    return TgbQuestions(split, question, lists=negatives)
 
 
 def outcomes_of(questions: Questions, stream: EventStream) -> dict[str, Outcomes]:
@@ -117,7 +119,7 @@ def seen_before(stream: EventStream, cut: int) -> np.ndarray:
 def test_outcomes_are_each_positive_among_its_negatives(protocol: Callable[..., Questions]) -> None:
     """Rebuilt one query at a time; the one negative of `stream` for AP is not among those that rank."""
     split = split_dgb(tied_stream(5, events=900, nodes=30, times=300))
-    stream, questions = split.stream, protocol(split, BATCHES)
+    stream, questions = split.stream, protocol(split, Question(BATCHES))
     outcomes, asked = outcomes_of(questions, stream), questions.asked
     rows = np.arange(split.train_end, stream.num_events)
     np.testing.assert_array_equal(np.concatenate([outcomes["val"].rows, outcomes["test"].rows]), rows)
@@ -137,7 +139,7 @@ def test_outcomes_are_each_positive_among_its_negatives(protocol: Callable[..., 
 def test_outcomes_of_dgb_are_each_positive_beside_its_one_negative(strategy: str) -> None:
     split = split_dgb(tied_stream(5, events=900, nodes=30, times=300))
     stream, cuts = split.stream, BATCHES.cuts(split.stream.t, split.segment_starts)
-    outcomes = outcomes_of(DgbQuestions(split, BATCHES, strategy=strategy), stream)
+    outcomes = outcomes_of(DgbQuestions(split, Question(BATCHES, negatives=strategy)), stream)
     assert tuple(outcomes) == SETS
     for name, own in outcomes.items():
         drawn = DgbNegatives(split, name, strategy)
@@ -149,11 +151,26 @@ def test_outcomes_of_dgb_are_each_positive_beside_its_one_negative(strategy: str
         np.testing.assert_array_equal(own.rank, 1.5 + sign / 2)
 
 
+def test_figures_are_made_with_the_candidates_of_the_question() -> None:
+    stream = tied_stream(0, nodes=40)
+    rows = np.arange(200, 300)
+    fewer = EventStream(stream.src, stream.dst // 4 * 4, stream.t, stream.ids)
+    for question, pool in ((Question(), np.unique(fewer.dst)), (Question(candidates="all"), np.arange(40))):
+        bounds, nodes = draw_negatives(fewer, rows, question, 50, np.random.default_rng(0))
+        others = nodes[bounds[7] + 1 : bounds[8]]
+        np.testing.assert_array_equal(np.sort(np.r_[others, fewer.dst[rows[7]]]), pool)
+
+
+def test_a_protocol_refuses_negatives_that_it_has_not() -> None:
+    with pytest.raises(ConfigError, match="stream protocol has no historical negatives; its own are random"):
+        StreamQuestions(tied_split(), Question(negatives="historical"))
+
+
 def test_negatives_of_a_stream_are_distinct_typed_and_never_the_positive() -> None:
     stream = tied_stream(0, nodes=40)
     typed = EventStream(stream.src, stream.dst, stream.t, stream.ids, node_type=np.arange(40) % 2)
     rows = np.arange(200, 300)
-    bounds, nodes = draw_negatives(typed, rows, 6, np.random.default_rng(0))
+    bounds, nodes = draw_negatives(typed, rows, Question(), 6, np.random.default_rng(0))
     assert (np.diff(bounds) == 7).all()
     for i, row in enumerate(rows):
         drawn = nodes[bounds[i] : bounds[i + 1]]
@@ -174,4 +191,4 @@ def test_a_stream_with_one_destination_cannot_be_ranked() -> None:
     stream = tied_stream()
     lonely = EventStream(stream.src, np.zeros_like(stream.dst), stream.t, stream.ids)
     with pytest.raises(InputError, match="no other destination"):
-        draw_negatives(lonely, np.arange(5), 10, np.random.default_rng(0))
+        draw_negatives(lonely, np.arange(5), Question(), 10, np.random.default_rng(0))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tsnn.data.dgb import load_dgb, split_dgb
-from tsnn.data.split import Split
-from tsnn.data.tgb import load_tgb, split_tgb
+from tsnn.data.question import Question
+from tsnn.data.split import Split, split_by_time
+from tsnn.data.tgb import load_tgb
 from tsnn.data.tgb_negatives import TgbNegatives
 from tsnn.evaluation.baselines import baseline
 from tsnn.evaluation.evaluate import evaluate
@@ -28,7 +29,7 @@ def dgb_split(folder: Path) -> Split:
 
 @cache
 def tgb_split(folder: Path) -> tuple[Split, TgbNegatives]:
-    split = split_tgb(load_tgb(folder))
+    split = split_by_time(load_tgb(folder))
     return split, TgbNegatives(split, folder)
 
 
@@ -61,10 +62,10 @@ def test_edgebank_on_dgb(name: str, scorer: str, visibility: str, ap: float, auc
 @pytest.mark.parametrize(("mode", "mrr"), [("unlimited", 0.4947), ("fixed_time_window", 0.5710)])
 def test_edgebank_on_tgbl_wiki(mode: str, mrr: float, need_data: Folder) -> None:
     split, negatives = tgb_split(need_data("tgb/tgbl_wiki"))
-    visibility = Visibility.parse("batch:200")
+    question = Question(Visibility.parse("batch:200"))
     scorer = baseline(f"edgebank:{mode}")
-    scorer.fit(split, visibility)
-    result = figures(scorer, split.stream, TgbQuestions(split, visibility, negatives, sets=("test",)))
+    scorer.fit(split, question)
+    result = figures(scorer, split.stream, TgbQuestions(split, question, ("test",), negatives))
     assert round(result.metrics["test"]["mrr"], 4) == mrr
 
 

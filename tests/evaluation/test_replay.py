@@ -7,6 +7,7 @@ import pytest
 
 from tests.evaluation.streams import tied_split
 from tsnn.data.queries import Ranking, Share
+from tsnn.data.question import Question
 from tsnn.errors import InputError
 from tsnn.evaluation.baselines import EdgeBank, Popularity, Recency
 from tsnn.evaluation.evaluate import make_questions
@@ -81,7 +82,7 @@ def test_at_a_stop_the_plan_is_not_ahead() -> None:
 
 def test_a_second_scorer_gets_its_own_figures_from_the_same_pass() -> None:
     split = tied_split()
-    questions = make_questions(split, Visibility.parse("strict"))
+    questions = make_questions(split, Question())
     rivals = [Popularity(), EdgeBank("fixed_proportion")]
     beside = [answers_of(rival, questions) for rival in rivals]
     replay(Recency(), STREAM, [Answers(questions), *beside])

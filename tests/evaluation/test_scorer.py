@@ -5,6 +5,7 @@ import pytest
 
 from tests.evaluation.streams import tied_split
 from tsnn.data.queries import Joined, Queries, Ranking, pairs
+from tsnn.data.question import Question
 from tsnn.errors import InputError
 from tsnn.evaluation.baselines import EdgeBank, Popularity, Recency
 from tsnn.evaluation.replay import score_queries
@@ -38,7 +39,7 @@ def test_what_lies_after_the_cut_cannot_change_a_score() -> None:
     other = type(stream)(stream.src, changed, stream.t, stream.ids)
     queries = asked.slice(0, 99)
     for scorer in (EdgeBank(), EdgeBank("fixed_proportion"), Popularity()):
-        scorer.fit(tied_split(), Visibility.parse("arrival"))
+        scorer.fit(tied_split(), Question(Visibility.parse("arrival")))
         np.testing.assert_array_equal(score_queries(scorer, stream, queries), score_queries(scorer, other, queries))
 
 

@@ -11,18 +11,18 @@ from typer.testing import CliRunner
 
 from tests.study.small import DATA
 from tsnn.cli.main import app
-from tsnn.data.catalog import default_split, load
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.evaluation.baselines import baseline
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import evaluate, make_questions
 from tsnn.evaluation.metrics import average_precision, ranks
 from tsnn.evaluation.questions import Outcomes
 from tsnn.evaluation.replay import Answers, replay, score_queries
 from tsnn.evaluation.scorer import Scorer
 from tsnn.evaluation.slices import FACTS, FEW, error_slices, masks
-from tsnn.types import Visibility
 
-STRICT = Visibility.parse("strict")
+STRICT = Question()
 
 
 @pytest.fixture(scope="module")

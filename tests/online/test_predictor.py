@@ -13,10 +13,11 @@ import torch
 
 from tests.online.streams import EVENTS, KNOWN, SWITCHES, live_stream, restless_model, save_prefix
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
-from tsnn.data.events import EventStream
+from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.queries import Queries
+from tsnn.data.question import Question
 from tsnn.errors import InputError, RunError
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.replay import score_queries
 from tsnn.online import active, retrieve
@@ -223,10 +224,12 @@ def test_ids_written_before_an_interrupted_state_do_no_harm(plain, tmp_path):
 
 def test_recommendations_are_the_best_of_all_scores(plain):
     predictor, stream = plain
-    names, t = list(predictor.run.ids.external), predictor.clock + 1.0
+    t = predictor.clock + 1.0
     for source in (0, "n1", "n3"):
-        loops = any(e.src == e.dst == source for e in events_of(stream, 0, KNOWN))
-        others = [name for name in names if loops or name != source]
+        past = events_of(stream, 0, KNOWN)
+        loops = any(e.src == e.dst == source for e in past)
+        been = {e.dst for e in past if loops or e.dst != source}
+        others = [name for name in predictor.run.ids.external if name in been]
         scores = predictor.score(source, others, t)
         order = sorted(range(len(others)), key=lambda i: -scores[i])
         best = predictor.recommend(source, t, 5)
@@ -289,8 +292,8 @@ def test_the_shortlist_keeps_the_best(plain):
 def test_of_a_hubs_partners_the_shortlist_takes_those_with_most_events(plain, monkeypatch):
     predictor, stream = plain
     predictor.observe_many(events_of(stream, KNOWN))
-    question, _ = predictor.ask(stream.ids.external[0], [], predictor.clock + 1.0, None)
-    tables, related = question.moment.counters.tables, question.related
+    standpoint, _ = predictor.stand(stream.ids.external[0], [], predictor.clock + 1.0, None)
+    tables, related = standpoint.moment.counters.tables, standpoint.related
     pairs, moves, visited = Counter(), Counter(), defaultdict(list)
     for u, v in zip(stream.src.tolist(), stream.dst.tolist(), strict=True):
         pairs[u, v] += 1
@@ -325,9 +328,9 @@ def test_the_most_active_are_kept_up_with_events(plain, monkeypatch, most_touche
     for event in events_of(stream, KNOWN):
         predictor.observe_many([event])
         for t in (predictor.clock, predictor.clock + 1.0):
-            question, _ = predictor.ask(event.src, [], t, None)
-            tables, n = question.moment.counters.tables, predictor.num_nodes
-            kept = question.state.active[question.moment.settled].lists(tables, n)
+            standpoint, _ = predictor.stand(event.src, [], t, None)
+            tables, n = standpoint.moment.counters.tables, predictor.num_nodes
+            kept = standpoint.state.active[standpoint.moment.settled].lists(tables, n)
             fresh = active.ActiveNodes().lists(tables, n)
             for column, a, b in zip((tables.last_t, tables.last_in_row, tables.in_degree), kept, fresh, strict=True):
                 assert sorted(column[a]) == sorted(column[b])  # of equals either will do
@@ -341,10 +344,10 @@ def test_facts_of_the_unrelated_are_plain(plain):
     for source in range(predictor.num_nodes):
         name = stream.ids.external[source]
         for t in (predictor.clock, predictor.clock + 1.0):
-            question, _ = predictor.ask(name, [], t, None)
+            standpoint, _ = predictor.stand(name, [], t, None)
             cand = np.arange(predictor.num_nodes)
-            related = np.isin(cand, question.related)
-            sparse, full = (question.survey(cand, mark).facts for mark in (related, np.ones_like(related)))
+            related = np.isin(cand, standpoint.related)
+            sparse, full = (standpoint.survey(cand, mark).facts for mark in (related, np.ones_like(related)))
             np.testing.assert_allclose(sparse, full, rtol=1e-5, atol=1e-6)
 
 
@@ -502,3 +505,56 @@ def test_a_run_of_one_timestamp(tmp_path):
     got = predictor.score(names[stream.src[5]], [names[c] for c in candidates_of(stream)[5]], 7.0)
     np.testing.assert_allclose(got, expected[5], rtol=1e-5, atol=1e-5)
     assert predictor.explain(0, "n1", 8.0).facts["src_count"] > 0
+
+
+def bipartite(types: bool) -> EventStream:
+    """Users visit items; the users are half of all nodes. One item has not been visited yet."""
+    rng = np.random.default_rng(7)
+    names = [f"user{i}" for i in range(12)] + [f"item{i}" for i in range(12)]
+    src = np.r_[np.arange(12), rng.integers(0, 12, 188)]
+    dst = np.r_[np.arange(12, 23), rng.integers(12, 23, 189)]
+    kinds = np.repeat([0, 1], 12) if types else None
+    return EventStream(src, dst, np.arange(200.0), NodeIds(names), rng.normal(size=(200, 2)).astype("f4"), None, kinds)
+
+
+@pytest.mark.parametrize("types", [False, True])
+@pytest.mark.parametrize("exact", [True, False])
+def test_users_are_not_recommended_to_users(tmp_path, types, exact):
+    """The candidates of training and of figures: past destinations, or nodes of a type that has been one."""
+    stream = bipartite(types)
+    save_run(tmp_path, restless_model(stream), stream, {})
+    predictor = Predictor.load(tmp_path)
+    items = {f"item{i}" for i in range(12 if types else 11)}
+    t = predictor.clock + 1.0
+    assert {one.dst for one in predictor.recommend("user3", t, 100, exact=exact)} == items
+    assert {one.dst for one in predictor.recommend("nobody", t, 100, exact=exact)} == items
+    predictor.observe("user3", "user5", t, [0.0, 0.0])
+    predictor.observe("newcomer", "new item", t, [0.0, 0.0])
+    now = {one.dst for one in predictor.recommend("user4", t, 100, exact=exact)}
+    assert now == items | ({"new item"} if types else set())  # what happens at t is not seen at t, but a type is known
+    later = {one.dst for one in predictor.recommend("user4", t + 1.0, 100, exact=exact)}
+    asked_users = {f"user{i}" for i in range(12) if i != 4} | {"newcomer"} if types else {"user5"}
+    assert later == items | asked_users | {"new item"}
+
+
+def test_all_nodes_can_be_ranked_by_asking_so(tmp_path):
+    stream = bipartite(types=False)
+    save_run(tmp_path, restless_model(stream), stream, {})
+    predictor = Predictor.load(tmp_path)
+    t = predictor.clock + 1.0
+    others = [name for name in stream.ids.external if name != "user3"]
+    best = predictor.recommend("user3", t, 100, candidates="all")
+    assert {one.dst: one.score for one in best} == dict(zip(others, predictor.score("user3", others, t), strict=True))
+    assert {one.dst for one in predictor.recommend("user3", t, 100, candidates="all", exact=False)} == set(others)
+    with pytest.raises(InputError, match="name nodes in a list"):
+        predictor.recommend("user3", t, candidates="item4")
+
+
+def test_the_card_of_a_run_says_who_is_ranked(tmp_path):
+    stream = bipartite(types=False)
+    card = {"question": Question(candidates="all").to_card(), "visibility": "strict"}
+    save_run(tmp_path, restless_model(stream), stream, {"card": card})
+    predictor = Predictor.load(tmp_path)
+    t = predictor.clock + 1.0
+    assert len(predictor.recommend("user3", t, 100)) == 23
+    assert len(predictor.recommend("user3", t, 100, candidates="destinations")) == 11

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from tsnn.cli.report import report as report_command
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
 from tsnn.data.split import Split
 from tsnn.data.table import write_table
 from tsnn.errors import InputError
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.metrics import average_precision
 from tsnn.report.figures import calibration, shares
 from tsnn.report.page import write_comparison, write_report

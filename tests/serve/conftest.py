@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from tests.serve.runs import make_small_run
 from tsnn.serve.http import build_application
-from tsnn.serve.service import LiveService
+from tsnn.serve.service import Service
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def serve(run) -> Iterator[Callable[..., Any]]:
     services = []
 
     def start(folder: Path = run, token: str | None = None, max_body: int = 2**20, **settings: Any) -> Any:
-        service = LiveService(folder, **settings)
+        service = Service(folder, **settings)
         services.append(service)
         application = build_application(service, token=token, max_body=max_body)
         headers = {"Authorization": f"Bearer {token}"} if token else {}

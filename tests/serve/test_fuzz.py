@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.serve.runs import as_event, make_small_run, some_events
 from tests.serve.states import fingerprint
 from tsnn.serve.http import build_application
-from tsnn.serve.service import LiveService
+from tsnn.serve.service import Service
 
 LOCAL = {"Host": "localhost"}
 CHECKS = [
@@ -39,7 +39,7 @@ FEW = settings(
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory):
-    service = LiveService(make_small_run(tmp_path_factory.mktemp("fuzz") / "run"))
+    service = Service(make_small_run(tmp_path_factory.mktemp("fuzz") / "run"))
     service.submit([as_event(event) for event in some_events(10)]).result()
     application = build_application(service)
     yield service, schemathesis.openapi.from_asgi("/openapi.json", application, headers=LOCAL)

@@ -17,7 +17,7 @@ from tests.serve.runs import some_events
 from tsnn.serve.http import build_application
 from tsnn.serve.page import page_html
 from tsnn.serve.schemas import EventIn
-from tsnn.serve.service import LiveService
+from tsnn.serve.service import Service
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
@@ -31,7 +31,7 @@ class Site:
     """A service with its page on a port of this machine, with or without a token."""
 
     def __init__(self, run: Any, token: str | None = None) -> None:
-        self.service = LiveService(run)
+        self.service = Service(run)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
         application = build_application(self.service, token=token)

@@ -22,17 +22,17 @@ from tsnn.online.event import Event
 from tsnn.serve.drift import turn
 from tsnn.serve.gate import JsonLines, log
 from tsnn.serve.http import build_application
-from tsnn.serve.service import LiveService
+from tsnn.serve.service import Service
 from tsnn.sheaf.householder import frame_matrix
 
 EVENT = some_events(1)[0]
 
 
-def state_of(service: LiveService) -> tuple[str, int, int]:
+def state_of(service: Service) -> tuple[str, int, int]:
     return fingerprint(service.predictor), service.log.position, service.applied
 
 
-def logged(service: LiveService):
+def logged(service: Service):
     return [event for block in service.log.read(0) for event in block]
 
 
@@ -221,6 +221,12 @@ def test_answers_are_those_of_a_predictor(serve, run):
     assert [(d["dst"], d["score"]) for d in ranked["destinations"]] == [(r.dst, r.score) for r in expected]
     for d in ranked["destinations"]:
         assert d["geometric"] + d["residual"] + d["edgebank"] == pytest.approx(d["score"], abs=1e-12)
+    whole = {"src": "node 4", "t": t, "edge_type": 1, "k": 100, "candidates": "all"}
+    everybody = predictor.recommend("node 4", t, 100, "all", edge_type=1)
+    assert len(everybody) > len(predictor.recommend("node 4", t, 100, edge_type=1))
+    assert [d["dst"] for d in client.get("/recommend", params=whole).json()["destinations"]] == [
+        one.dst for one in everybody
+    ]
     explained = client.get("/explain", params={"src": "node 4", "dst": 3, "t": t, "edge_type": 1}).json()
     assert explained["score"] == predictor.explain("node 4", 3, t, 1).score
 
@@ -251,6 +257,7 @@ BAD_QUESTIONS = [
     "/recommend?src=1&edge_type=7",
     "/recommend?src=1",
     "/recommend?src=",
+    "/recommend?src=1&edge_type=0&candidates=users",
     "/explain?src=1",
     "/node",
 ]
@@ -360,7 +367,7 @@ def test_a_full_queue_is_429_and_loses_nothing_it_took(serve):
         answer = client.post("/events", json=EVENT)
         assert answer.status_code == 429
         assert answer.headers["retry-after"] == "1"
-        asked = [client.service.ask(lambda predictor: predictor.clock) for _ in range(2)]
+        asked = [client.service.answer(lambda predictor: predictor.clock) for _ in range(2)]
         assert client.get("/recommend?src=1&edge_type=0").status_code == 429
     assert [future.result(timeout=20).applied for future in taken] == [1, 1, 1]
     assert [future.result(timeout=20) for future in asked]
@@ -501,7 +508,7 @@ def test_a_snapshot_that_fails_is_told_and_nothing_stops(serve, run):
 def test_a_second_process_is_refused(serve, run):
     client = serve()
     with pytest.raises(RunError, match="another process serves"):
-        LiveService(run)
+        Service(run)
     assert client.post("/events", json=EVENT).status_code == 200
 
 
@@ -511,7 +518,7 @@ def test_a_log_without_its_run_is_refused(serve, run):
     client.service.close()
     (run / "weights.safetensors").write_bytes((run / "weights.safetensors").read_bytes() + b" ")
     with pytest.raises(RunError, match="belongs to another run"):
-        LiveService(run)
+        Service(run)
 
 
 def test_snapshots_ahead_of_the_log_are_refused(serve, run):
@@ -521,13 +528,13 @@ def test_snapshots_ahead_of_the_log_are_refused(serve, run):
     for path in (run / "online").glob("events.sqlite*"):
         path.unlink()
     with pytest.raises(RunError, match="ahead of the event log"):
-        LiveService(run)
+        Service(run)
     assert (run / "online" / "snapshots" / "000000000005" / "state.safetensors").exists()
 
 
 def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path):
     with pytest.raises(RunError, match="not a finished run"):
-        LiveService(tmp_path)
+        Service(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from tests.study.small import DATA, SETTINGS
 from tsnn.cli.tune import tune as command
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
 from tsnn.data.dgb import load_dgb, split_dgb
 from tsnn.data.negatives import DgbNegatives
 from tsnn.data.table import write_table
 from tsnn.errors import ConfigError, InputError
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.study.tune import CHOICES, LOG_RANGES, Search, default_point, objective, tune, without_test, write_config
 
 optuna = pytest.importorskip("optuna", reason="needs optuna; install it with pip install 'tsnn[tune]'")

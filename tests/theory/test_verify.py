@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from tsnn.cli.verify import verify as verify_command
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
 from tsnn.data.events import EventStream
 from tsnn.errors import InputError
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.model.tsnn import TSNN
 from tsnn.theory.sample import fit_dense, sample_events, sample_rows
 from tsnn.theory.verify import Verification, verify

@@ -10,6 +10,7 @@ from tests.engine import emulated
 from tests.engine.streams import TINY
 from tsnn.config import Config
 from tsnn.data.events import EventStream, NodeIds
+from tsnn.data.question import Question
 from tsnn.data.split import Split, split_by_time
 from tsnn.data.tgb_negatives import TgbNegatives, generate_negatives
 from tsnn.engine import cuda
@@ -24,7 +25,6 @@ from tsnn.study.tables import CORE, REMOVALS
 from tsnn.training.population import PopulationTrainer
 from tsnn.training.trainer import Trainer
 from tsnn.training.turns import finish, side_by_side
-from tsnn.types import Visibility
 
 HOST = torch.device("cpu")
 ROWS = 48  # each costs the emulator milliseconds, for every member and in every epoch
@@ -55,11 +55,11 @@ MEMBERS = [
 ]
 
 
-def tgb_questions(data: Split, visibility: Visibility) -> TgbQuestions:
+def tgb_questions(data: Split, question: Question) -> TgbQuestions:
     negatives = TgbNegatives(data)
     negatives._generated = generate_negatives(data, 7)
     negatives.name = "tgbl-wiki"
-    return TgbQuestions(data, visibility, negatives)
+    return TgbQuestions(data, question, lists=negatives)
 
 
 def weights(trained) -> dict[str, torch.Tensor]:
@@ -94,7 +94,7 @@ def check_against_the_trainer(configs: list[Config]) -> None:
     """In float64 to rounding."""
     data = split()
     trainer = PopulationTrainer(configs, data, HOST)
-    validate = validation_metric(data, Visibility.parse(configs[0].train.visibility))
+    validate = validation_metric(data, Question.of(configs[0].train))
 
     def measure(model):
         return validate(ModelScorer(model, data.stream))
@@ -111,7 +111,7 @@ def check_against_the_trainer(configs: list[Config]) -> None:
 def test_a_member_is_bit_for_bit_what_it_is_alone():
     data = split()
     together = PopulationTrainer(MEMBERS, data, HOST)
-    questions = DgbQuestions(data, Visibility.parse("strict"))
+    questions = DgbQuestions(data, Question())
     trained, answered = finish(together.run()), finish(together.evaluate(questions))
     for made, answers, own in zip(trained, answered, MEMBERS, strict=True):
         single = PopulationTrainer([own], data, HOST)
@@ -163,7 +163,7 @@ def test_figures_are_those_of_the_models(protocol):
     """By every protocol, and the figure that chooses epochs is the one that is shown."""
     data = split()
     trainer = PopulationTrainer(MEMBERS[:2], data, HOST)
-    made, questions = finish(trainer.run()), protocol(data, Visibility.parse("strict"))
+    made, questions = finish(trainer.run()), protocol(data, Question())
     metric = "mrr" if protocol is tgb_questions else "ap"
     for own, answers in zip(made, finish(trainer.evaluate(questions)), strict=True):
         expected = figures(ModelScorer(own.model, data.stream), data.stream, questions).metrics

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from tsnn.cli.main import app
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
 from tsnn.evaluation.baselines import COMPARED, baseline
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import evaluate
 from tsnn.evaluation.model import ModelScorer
 from tsnn.training.run import STATE, Run, final_state, read_tensors

@@ -11,10 +11,10 @@ import torch
 
 from tsnn.bench.machine import machine_card, multiply_add_rate
 from tsnn.config import Config, ModelConfig
-from tsnn.data.catalog import default_split, load
 from tsnn.data.split import Split
 from tsnn.engine.engine import commit, run_update
 from tsnn.errors import InputError
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.scorer import MAX_ROWS
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan

@@ -11,11 +11,11 @@ from torch import Tensor
 from tsnn.bench.engine import START, settled_clock, stages, train_rate
 from tsnn.bench.machine import machine_card
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
 from tsnn.data.split import Split
 from tsnn.engine.cuda import STAGES, DevicePlan, Logs, Shape, clock_rate, cuda_update, has_cupy, teams_for
 from tsnn.engine.fused import Parameters
 from tsnn.errors import ConfigError
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.sheaf.diffusion import capped_step
 from tsnn.training.population import PopulationTrainer

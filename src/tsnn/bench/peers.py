@@ -16,15 +16,16 @@ from torch import Tensor, nn
 
 from tsnn.bench.machine import machine_card
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
 from tsnn.data.negatives import DgbNegatives, NegativePool, draw_training_negatives
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import evaluate, validation_metric
 from tsnn.evaluation.metrics import link_metrics
 from tsnn.evaluation.model import ModelScorer
 from tsnn.training.trainer import Trainer
-from tsnn.types import I64, Visibility
+from tsnn.types import I64
 
 BATCH = 200
 VISIBILITY = f"batch:{BATCH}"
@@ -51,8 +52,8 @@ def _measure_tsnn(config: Config, split: Split, epochs: int) -> dict[str, float]
     torch.set_num_threads(1)
     changed = {"visibility": VISIBILITY, "epochs": epochs, "patience": epochs}
     config = Config.model_validate({**config.model_dump(), "train": {**config.train.model_dump(), **changed}})
-    visibility = Visibility.parse(VISIBILITY)
-    validate = validation_metric(split, visibility)
+    question = Question.of(config.train)
+    validate = validation_metric(split, question)
     spent: list[float] = []  # seconds between validations
     began = 0.0
 
@@ -67,7 +68,7 @@ def _measure_tsnn(config: Config, split: Split, epochs: int) -> dict[str, float]
     trainer = Trainer(config, split, watch)
     began = time.perf_counter()
     trained = trainer.run()
-    metrics = evaluate(ModelScorer(trained.model, split.stream), split, visibility, sets=("test",)).metrics["test"]
+    metrics = evaluate(ModelScorer(trained.model, split.stream), split, question, sets=("test",)).metrics["test"]
     return {
         "events_per_s": split.train_end / min(spent[-epochs:]),
         "warm_head_s": sum(spent[:-epochs]),
@@ -123,7 +124,7 @@ class Tgn(nn.Module):
         self.link = nn.Sequential(nn.Linear(2 * DIM, DIM), nn.ReLU(), nn.Linear(DIM, 1))
         self.neighbors = LastNeighborLoader(self.num_nodes, size=NEIGHBORS)
         self.local = torch.empty(self.num_nodes, dtype=torch.long)
-        self.pool = NegativePool.build(stream, split.train_end)
+        self.pool = NegativePool.build(stream, split.train_end, Question())
         self.optimizer = torch.optim.Adam(self.parameters(), lr=LR)
 
     def train_epoch(self, epoch: int) -> None:

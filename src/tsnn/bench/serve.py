@@ -24,12 +24,12 @@ import numpy as np
 from tsnn.bench.machine import machine_card
 from tsnn.bench.scale import scale_stream
 from tsnn.config import Config
+from tsnn.data.question import Question
 from tsnn.data.split import split_by_time
 from tsnn.evaluation.evaluate import validation_metric
 from tsnn.evaluation.model import ModelScorer
 from tsnn.training.run import save_run
 from tsnn.training.trainer import Trainer
-from tsnn.types import Visibility
 
 NODES = (1_000, 10_000, 100_000)
 BATCH, CLIENTS, STREAMS, TICK = 100, 16, 4, 200
@@ -64,7 +64,7 @@ def make_run(folder: Path, num_nodes: int, seed: int = 0) -> float:
     """A run after one epoch over a history of events; its clock."""
     stream = scale_stream(min(HISTORY_PER_NODE * num_nodes, MAX_HISTORY), num_nodes, seed)
     config, split = Config.build(overrides={"train.epochs": 1}), split_by_time(stream)
-    measure = validation_metric(split, Visibility.parse(config.train.visibility))
+    measure = validation_metric(split, Question.of(config.train))
     trainer = Trainer(config, split, lambda model: measure(ModelScorer(model, stream)))
     folder.mkdir()
     save_run(folder, trainer.run().model.eval(), stream, {"metrics": {}})
@@ -277,7 +277,7 @@ async def _feed(server: Server, source: EventSource, tally: Tally, done: asyncio
 
 def _question(source: EventSource, index: int, exact: bool) -> str:
     asked = source.sources[(index * 7919) % len(source.sources)]
-    return f"/recommend?src={asked}&k={TOP}&exact={str(exact).lower()}"
+    return f"/recommend?src={asked}&k={TOP}&exact={str(exact).lower()}&candidates=all"
 
 
 async def _recall(server: Server, source: EventSource, sources: int) -> float:

@@ -13,8 +13,8 @@ from rich.table import Column, Table
 from tsnn.cli.display import console, print_json
 from tsnn.cli.options import Data, Json
 from tsnn.cli.train import table_columns
-from tsnn.data.catalog import default_split, list_data, load
 from tsnn.data.table import write_table
+from tsnn.evaluation.catalog import default_split, list_data, load
 from tsnn.types import Visibility
 
 app = typer.Typer(help="See what data is at hand, look into a stream, import a table.", no_args_is_help=True)
@@ -25,7 +25,7 @@ def list_(json: Json = False) -> None:
     """Every dataset known by name, and whether its files are here."""
     entries = list_data()
     if json:
-        print_json({"data": [vars(entry) for entry in entries]})
+        print_json({"data": [entry._asdict() for entry in entries]})
         return
     table = Table(Column("address", overflow="fold"), "here", "nodes", "events")
     for entry in entries:

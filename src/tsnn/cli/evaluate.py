@@ -9,14 +9,18 @@ import typer
 
 from tsnn.cli.display import print_figures, print_json, shown_bar
 from tsnn.cli.options import Data, Json, Seed, VisibilityName
-from tsnn.data.catalog import default_split, load
+from tsnn.data.question import Question
 from tsnn.errors import ConfigError
 from tsnn.evaluation.baselines import ROSTER, baseline, told
+from tsnn.evaluation.catalog import PROTOCOLS, default_split, load
 from tsnn.types import Visibility
 
 if TYPE_CHECKING:
     from tsnn.data.split import Split
     from tsnn.evaluation.scorer import Scorer
+
+_PROTOCOLS = "; ".join(f"{name} ({questions.says})" for name, questions in PROTOCOLS.items())
+_STRATEGIES = "; ".join(f"{', '.join(questions.strategies)} ({name})" for name, questions in PROTOCOLS.items())
 
 
 def evaluate(
@@ -25,19 +29,19 @@ def evaluate(
         typer.Argument(help=f"A run folder, or a baseline: {told()}"),
     ],
     data: Data,
-    protocol: Annotated[str | None, typer.Option(help="dgb, tgb or stream; by default that of the data.")] = None,
+    protocol: Annotated[str | None, typer.Option(help=f"{_PROTOCOLS}. By default that of the data.")] = None,
     visibility: VisibilityName = "strict",
-    negatives: Annotated[str, typer.Option(help="random, historical or inductive (dgb).")] = "random",
+    negatives: Annotated[str | None, typer.Option(help=f"{_STRATEGIES}. By default the first.")] = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Evaluate a run or a baseline: every figure comes with what an event was allowed to see."""
     from tsnn.evaluation.evaluate import evaluate as evaluate_scorer
 
-    seen = Visibility.parse(visibility)
+    question = Question(Visibility.parse(visibility), negatives=negatives)
     candidate, split = scorer_and_split(scorer, data, seed)
     with shown_bar(json) as progress:
-        found = evaluate_scorer(candidate, split, seen, protocol=protocol, negatives=negatives, progress=progress)
+        found = evaluate_scorer(candidate, split, question, protocol=protocol, progress=progress)
     result = found.to_dict()
     if json:
         print_json(result)

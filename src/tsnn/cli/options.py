@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-Data = Annotated[
-    str, typer.Argument(help="dgb:NAME, tgb:NAME, synthetic:roles, or the path of a table with columns src, dst and t.")
-]
+from tsnn.evaluation.catalog import ADDRESSES
+
+Data = Annotated[str, typer.Argument(help=f"{ADDRESSES}.")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder, as tsnn train leaves it.")]
 VisibilityName = Annotated[
     str, typer.Option(help="What a scored event may see: strict, arrival or batch:N, as in batch:200.")

@@ -31,10 +31,12 @@ def recommend(
     at: At = None,
     edge_type: EdgeType = None,
     exclude_seen: Annotated[bool, typer.Option("--exclude-seen", help="Leave out past destinations.")] = False,
-    two_stage: Annotated[bool, typer.Option("--two-stage", help="Rank a shortlist instead of every node.")] = False,
+    two_stage: Annotated[
+        bool, typer.Option("--two-stage", help="Rank a shortlist instead of every candidate.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """The likeliest next destinations of a source, among all nodes."""
+    """The likeliest next destinations of a source, among the nodes that have been a destination."""
     from tsnn.online.predictor import Predictor
 
     predictor = Predictor.load(run)

@@ -12,6 +12,7 @@ from rich.table import Table
 from tsnn.cli.display import print_json, shown_bar
 from tsnn.cli.evaluate import scorer_and_split
 from tsnn.cli.options import Data, Json, Seed, VisibilityName
+from tsnn.data.question import Question
 from tsnn.types import Visibility
 
 
@@ -26,10 +27,10 @@ def slices(
     """Where a scorer loses: repeats, new pairs, new nodes; by the pair's recency and the nodes' degrees."""
     from tsnn.evaluation.slices import error_slices
 
-    seen = Visibility.parse(visibility)
+    question = Question(Visibility.parse(visibility))
     candidate, split = scorer_and_split(scorer, data, seed)
     with shown_bar(json) as progress:
-        found = error_slices(candidate, split, seen, segment, progress)
+        found = error_slices(candidate, split, question, segment, progress)
     if json:
         told = {"scorer": scorer, "data": data, "visibility": visibility, "segment": segment}
         print_json({**told, "slices": [asdict(entry) for entry in found]})

@@ -10,7 +10,7 @@ import typer
 from tsnn.cli.display import console, print_figures, print_json, shown_bar
 from tsnn.cli.options import Data, Json, Settings
 from tsnn.config import Config, parse_override
-from tsnn.data.catalog import default_split, load
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.files import check_folder_target
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tsnn.data.dgb import file_ids
 from tsnn.data.events import EventStream
+from tsnn.data.question import Pool, Question, node_types
 from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.types import I64, Bool
@@ -143,40 +144,32 @@ REDRAWS = 8
 
 @dataclass(frozen=True)
 class NegativePool:
-    """What the training samplers draw from, made once for a stream: training destinations and rows by group.
+    """What the training samplers draw from, made once for a stream: candidates, and rows by group.
 
     Groups are numbers (source and relation, or relation alone); `*_order` holds group * num_events + row, sorted, so
     that the rows of a group before a cut are one interval of it.
     """
 
-    destinations: I64  # training destinations, grouped by node type
-    type_start: I64  # (T + 1,) where each type begins; one type where the stream has none
+    candidates: Pool
     history_order: I64
     history_group: I64  # (E,) group of each row by source and relation
     popularity_order: I64
     popularity_group: I64  # (E,) group of each row by relation
 
     @classmethod
-    def build(cls, stream: EventStream, train_end: int) -> NegativePool:
-        """The pool of a stream whose first `train_end` rows train."""
-        unique = np.unique(stream.dst[:train_end])
-        if not len(unique):
+    def build(cls, stream: EventStream, train_end: int, question: Question) -> NegativePool:
+        """The pool of a stream whose first `train_end` rows train for a question."""
+        if not train_end:
             raise InputError("there are no training events to draw negatives from; give a longer training segment.")
-        types = _types_of(stream, unique)
-        order = np.argsort(types, kind="stable")
-        type_start = np.searchsorted(types[order], np.arange(max(stream.num_types, 1) + 1)).astype(np.int64)
         relation = np.zeros(stream.num_events, np.int64) if stream.edge_type is None else stream.edge_type
         history = stream.src * max(stream.num_relations, 1) + relation
-        return cls(unique[order], type_start, _ordered(history), history, _ordered(relation), relation)
+        candidates = question.pool(stream, train_end)
+        return cls(candidates, _ordered(history), history, _ordered(relation), relation)
 
 
 def _ordered(group: I64) -> I64:
     composite: I64 = group * len(group) + np.arange(len(group), dtype=np.int64)
     return np.sort(composite)
-
-
-def _types_of(stream: EventStream, nodes: I64) -> I64:
-    return np.zeros(nodes.shape, np.int64) if stream.node_type is None else stream.node_type[nodes]
 
 
 def draw_training_negatives(
@@ -190,7 +183,7 @@ def draw_training_negatives(
 ) -> I64:
     """(len(rows), num) negative destinations for the events `rows`; `cuts[i]` is what `rows[i]` may see.
 
-    `random`: uniform over the training destinations of the positive destination's type. `mixed`: half destinations of
+    `random`: uniform over the candidates of the positive's type, as training knows them. `mixed`: half destinations of
     an earlier event of the same source, a quarter of any earlier event, a quarter uniform; earlier means below the cut
     and of the same relation. A draw without such an event, of another type, or equal to the positive is replaced by a
     uniform one; a uniform one that still equals the positive after a few redraws stays (app:neg_sampling).
@@ -198,27 +191,27 @@ def draw_training_negatives(
     if sampler not in ("random", "mixed"):
         raise InputError(f"sampler {sampler!r} is neither random nor mixed.")
     positive = np.broadcast_to(stream.dst[rows][:, None], (len(rows), num))
-    types = _types_of(stream, positive)
-    drawn = _uniform(pool, types, rng)
+    types = node_types(stream, positive)
+    drawn = _uniform(pool.candidates, types, rng)
     if sampler == "mixed":
         drawn = _with_history(stream, cuts, rows, drawn, rng, pool)
-    redo = (drawn == positive) | (_types_of(stream, drawn) != types)
+    redo = (drawn == positive) | (node_types(stream, drawn) != types)
     for _ in range(REDRAWS):
         if not redo.any():
             break
-        drawn[redo] = _uniform(pool, types[redo], rng)
+        drawn[redo] = _uniform(pool.candidates, types[redo], rng)
         redo = drawn == positive
     return drawn
 
 
-def _uniform(pool: NegativePool, types: I64, rng: np.random.Generator) -> I64:
-    """Uniform over training destinations of these types; over all of them where a type has none."""
-    if len(pool.type_start) == 2:  # one type: the same draws, with less ado
-        return pool.destinations[rng.integers(0, len(pool.destinations), types.shape)]
-    low, high = pool.type_start[types], pool.type_start[types + 1]
+def _uniform(pool: Pool, types: I64, rng: np.random.Generator) -> I64:
+    """Uniform over the candidates of these types; over all candidates where a type has none."""
+    if len(pool.starts) == 2:  # one type: the same draws, with less ado
+        return pool.nodes[rng.integers(0, len(pool.nodes), types.shape)]
+    low = pool.starts[types]
+    high = pool.starts[types + 1]
     empty = low == high
-    low, high = np.where(empty, 0, low), np.where(empty, len(pool.destinations), high)
-    return pool.destinations[rng.integers(low, high)]
+    return pool.nodes[rng.integers(np.where(empty, 0, low), np.where(empty, len(pool.nodes), high))]
 
 
 def _with_history(

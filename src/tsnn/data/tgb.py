@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tsnn.data.events import EventStream, NodeIds, make_stream
-from tsnn.data.split import Split, split_by_time
 from tsnn.data.table import read_csv, read_node_types
 from tsnn.errors import InputError
 from tsnn.types import I64
@@ -78,11 +77,6 @@ def load_tgb(folder: Path | str, name: str | None = None) -> EventStream:
     kind = _KINDS[name]
     columns = _read_lines(path, kind)
     return _offset_stream(columns, kind, name) if kind.offset else _mapped_stream(columns, kind, name, folder)
-
-
-def split_tgb(stream: EventStream) -> Split:
-    """70 / 15 / 15 by time quantiles; no node is held out."""
-    return split_by_time(stream)
 
 
 def _read_lines(path: Path, kind: _Kind) -> _Columns:

@@ -162,7 +162,8 @@ class TgbNegatives:
                 raise InputError(f"the stored negatives of {self.name} name nodes the set lacks; fetch both again.")
             return ptr, values
         if self.name not in GENERATED:
-            file, where = f"{negative_file(self.name, segment)}.pkl", self.folder or "the set's folder, and name it"
+            file = f"{negative_file(self.name, segment)}.pkl"
+            where = self.folder or "the set's folder, and name it"
             raise InputError(f"{self.name} has no negative samples; put {file} into {where}.")
         if not self._generated:
             self._generated = generate_negatives(self.split, GENERATED[self.name])

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsnn.data.events import EventStream
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError
 from tsnn.plan.facts import COLUMN
-from tsnn.types import F64, I64, Visibility
+from tsnn.types import F64, I64
 
 if TYPE_CHECKING:
     from tsnn.evaluation.scorer import Block, Scorer
@@ -89,7 +90,7 @@ class _Heuristic:
 
         return PlanSpec()
 
-    def fit(self, split: Split, visibility: Visibility) -> None:
+    def fit(self, split: Split, question: Question) -> None:
         """Nothing to learn."""
 
     def reset_state(self) -> None:
@@ -132,7 +133,7 @@ class EdgeBank(_Heuristic):
         self._window = 0.0
         self._window_at = np.zeros(1)
 
-    def fit(self, split: Split, visibility: Visibility) -> None:
+    def fit(self, split: Split, question: Question) -> None:
         """Measure the windows: TGB's on the training span, DGB's repeat interval on the rows before each cut."""
         t = split.stream.t[: split.train_end]
         self._window = self.proportion * float(t[-1] - t[0]) if len(t) else 0.0

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tsnn.data.events import EventStream
+from tsnn.data.question import Question
 from tsnn.data.split import Split
-from tsnn.types import Visibility
 
 PACKAGES = ("tsnn", "torch", "numpy", "numba", "scikit-learn")
 UPDATES = {
@@ -26,6 +26,7 @@ class Card:
     protocol: str
     data: dict[str, Any]
     split: dict[str, Any]
+    question: dict[str, Any]  # as `tsnn.data.question.Question` wrote it
     visibility: str
     updates: str
     negatives: dict[str, Any]
@@ -51,23 +52,24 @@ class Result:
 def make_card(
     protocol: str,
     split: Split,
-    visibility: Visibility,
+    question: Question,
     *,
     negatives: dict[str, Any],
     aggregation: str,
-    notes: list[str] | None = None,
+    notes: list[str],
 ) -> Card:
     """The card of one evaluation."""
     return Card(
         protocol=protocol,
         data=data_card(split.stream),
         split=split_card(split),
-        visibility=str(visibility),
-        updates=UPDATES[visibility.kind] + "; the state runs on through train, validation and test",
+        question=question.to_card(),
+        visibility=str(question.visibility),
+        updates=UPDATES[question.visibility.kind] + "; the state runs on through train, validation and test",
         negatives=negatives,
         aggregation=aggregation,
         versions=versions(),
-        notes=notes or [],
+        notes=notes,
     )
 
 

@@ -1,87 +1,58 @@
-"""One door to every protocol: which one suits a stream, and the figures of a scorer under it."""
+"""One door to every protocol: what a stream is asked, and what a scorer's answers are worth."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tsnn.data.catalog import tgb_negatives
 from tsnn.data.events import EventStream
+from tsnn.data.question import Question
 from tsnn.data.split import Split
-from tsnn.errors import ConfigError
 from tsnn.evaluation.baselines import COMPARED, baseline
 from tsnn.evaluation.card import Result
-from tsnn.evaluation.dgb import SETS as DGB_SETS
-from tsnn.evaluation.dgb import DgbQuestions
+from tsnn.evaluation.catalog import protocol_of
 from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import figures
 from tsnn.evaluation.scorer import Scorer
-from tsnn.evaluation.stream import NEGATIVES, StreamQuestions
-from tsnn.evaluation.tgb import TgbQuestions
 from tsnn.types import Progress, Visibility, unwatched
-
-PROTOCOLS = ("dgb", "tgb", "stream")
-SELECTION = {"dgb": "ap", "tgb": "mrr", "stream": "ap"}  # the validation figure that training looks at
-_VALIDATION_NEGATIVES = 1  # of `stream`: AP needs no more
-
-
-def protocol_of(stream: EventStream) -> str:
-    """The protocol of the stream's own suite; `stream` for any other table."""
-    scheme = stream.name.partition(":")[0]
-    return scheme if scheme in ("dgb", "tgb") else "stream"
 
 
 def evaluate(
     scorer: Scorer,
     split: Split,
-    visibility: Visibility,
+    question: Question | Visibility,
     *,
     protocol: str | None = None,
-    negatives: str = "random",
     sets: Sequence[str] | None = None,
     progress: Progress = unwatched,
 ) -> Result:
-    """Fit the scorer if it has to learn, replay the stream, and return its figures with their card."""
-    questions = make_questions(split, visibility, protocol=protocol, negatives=negatives, sets=sets)
-    scorer.fit(split, visibility)
+    """Fit the scorer if it has to learn, replay the stream, and return its figures with their card.
+
+    A visibility stands for the usual question under it.
+    """
+    question = question if isinstance(question, Question) else Question(question)
+    questions = make_questions(split, question, protocol=protocol, sets=sets)
+    scorer.fit(split, question)
     return figures(scorer, split.stream, questions, progress, f"evaluating {scorer.name}")
 
 
 def make_questions(
-    split: Split,
-    visibility: Visibility,
-    *,
-    protocol: str | None = None,
-    negatives: str = "random",
-    sets: Sequence[str] | None = None,
-    others: int = NEGATIVES,
+    split: Split, question: Question, *, protocol: str | None = None, sets: Sequence[str] | None = None
 ) -> Questions:
-    """What a protocol asks, by default that of the stream's own suite; `stream` ranks against so many `others`."""
-    protocol = protocol or protocol_of(split.stream)
-    if negatives != "random" and protocol != "dgb":
-        raise ConfigError(f"{negatives} negatives belong to the dgb protocol; leave them out with {protocol}.")
-    if protocol == "tgb" and protocol_of(split.stream) != "tgb":
-        raise ConfigError(f"{split.stream.name} has no negatives of TGB; use the protocol dgb or stream.")
-    if protocol == "dgb":
-        return DgbQuestions(split, visibility, strategy=negatives, sets=sets or DGB_SETS)
-    both = sets or ("val", "test")
-    if protocol == "tgb":
-        return TgbQuestions(split, visibility, tgb_negatives(split), sets=both)
-    if protocol == "stream":
-        return StreamQuestions(split, visibility, negatives=others, sets=both)
-    raise ConfigError(f"protocol {protocol!r} is none of {', '.join(PROTOCOLS)}.")
+    """What a protocol asks, by default that of the stream's own suite."""
+    return protocol_of(split.stream, protocol)(split, question, sets)
 
 
-def validation_questions(split: Split, visibility: Visibility) -> Questions:
+def validation_questions(split: Split, question: Question) -> Questions:
     """Validation rows alone, and no more than the figure that chooses epochs and settings needs."""
-    return make_questions(split, visibility, sets=("val",), others=_VALIDATION_NEGATIVES)
+    return protocol_of(split.stream).for_validation(split, question)
 
 
-def validation_metric(split: Split, visibility: Visibility) -> Callable[[Scorer], float]:
+def validation_metric(split: Split, question: Question) -> Callable[[Scorer], float]:
     """The figure that chooses epochs and settings; it reads validation rows and never a test row."""
-    questions, name = validation_questions(split, visibility), SELECTION[protocol_of(split.stream)]
+    questions = validation_questions(split, question)
 
     def measure(scorer: Scorer) -> float:
-        return figures(scorer, split.stream, questions).metrics["val"][name]
+        return figures(scorer, split.stream, questions).metrics["val"][questions.metric]
 
     return measure
 

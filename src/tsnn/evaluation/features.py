@@ -16,6 +16,7 @@ from tsnn.config import FeatureConfig
 from tsnn.data.events import EventStream
 from tsnn.data.negatives import NegativePool, draw_training_negatives
 from tsnn.data.queries import pairs
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.errors import RunError
 from tsnn.evaluation.metrics import average_precision, mean_over_batches
@@ -23,7 +24,7 @@ from tsnn.evaluation.scorer import plan_blocks
 from tsnn.model.features import feature_matrix, feature_names
 from tsnn.plan.chunk import ChunkPlan
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
-from tsnn.types import F64, I64, Visibility
+from tsnn.types import F64, I64
 
 FLOOR = FeatureConfig(
     two_hop=False, successor=False, edgebank_recency=False, activity=False, strength=False, walks=False
@@ -56,14 +57,14 @@ class Features:
         self._shift, self._scale = np.zeros(1), np.ones(1)
         self._net: nn.Sequential | None = None
 
-    def fit(self, split: Split, visibility: Visibility) -> None:
+    def fit(self, split: Split, question: Question) -> None:
         """Train on the training rows, stop on the validation rows; every statistic is the training rows'."""
         stream, options = split.stream, self.options
         self._mean_gap = mean_gap(stream.t[: split.train_end])
         self.spec = _spec(self.config, self._mean_gap)
-        cuts = visibility.cuts(stream.t, split.segment_starts)
+        cuts = question.cuts(split)
         train, val = np.arange(split.train_end), np.arange(split.train_end, split.val_end)
-        draw = _Negatives(stream, cuts, options.seed)
+        draw = _Negatives(stream, cuts, question, options.seed)
         pos = self._features(stream, train, cuts, stream.dst[train])
         neg = self._features(stream, train, cuts, draw(train, split.train_end))
         self._standardize(np.concatenate([pos, neg]))
@@ -112,14 +113,14 @@ class Features:
 
 
 class _Negatives:
-    """One random negative per row, among the destinations up to a row."""
+    """One random negative per row, among the candidates as the rows up to one tell them."""
 
-    def __init__(self, stream: EventStream, cuts: I64, seed: int) -> None:
-        self.stream, self.cuts = stream, cuts
+    def __init__(self, stream: EventStream, cuts: I64, question: Question, seed: int) -> None:
+        self.stream, self.cuts, self.question = stream, cuts, question
         self.rng = np.random.default_rng(seed)
 
     def __call__(self, rows: I64, stop: int) -> I64:
-        pool = NegativePool.build(self.stream, stop)
+        pool = NegativePool.build(self.stream, stop, self.question)
         return draw_training_negatives(self.stream, self.cuts[rows], rows, 1, "random", self.rng, pool)[:, 0]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tsnn.data.events import EventStream
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.engine.engine import commit, make_store, pick_engine, run_update, score
 from tsnn.errors import InputError
@@ -13,7 +14,7 @@ from tsnn.memory.versions import Versions
 from tsnn.model.decoder import ScoreParts
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.planner import PlanSpec
-from tsnn.types import F64, Visibility
+from tsnn.types import F64
 
 
 class ModelScorer:
@@ -37,7 +38,7 @@ class ModelScorer:
         """What the model's configuration asks of the plan."""
         return PlanSpec.of(self.model.config, self.model.shape.mean_gap)
 
-    def fit(self, split: Split, visibility: Visibility) -> None:
+    def fit(self, split: Split, question: Question) -> None:
         """Nothing: the weights were learned by `tsnn train`."""
 
     def reset_state(self) -> None:

@@ -7,11 +7,19 @@ Answers are all that is kept of a block's scores, so that no more than a block o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
-from tsnn.data.queries import Asked
-from tsnn.evaluation.card import Result
+import numpy as np
+
+from tsnn.data.queries import Asked, Joined, Ranking
+from tsnn.data.question import Question
+from tsnn.data.split import Split
+from tsnn.errors import ConfigError
+from tsnn.evaluation.card import Result, make_card
+from tsnn.evaluation.metrics import quick_average_precision, rank_metrics, ranks
 from tsnn.types import F64, I64, Bool
 
 
@@ -29,28 +37,100 @@ class Outcomes:
         return Outcomes(self.rows[chosen], self.positive[chosen], self.negative[chosen], self.rank[chosen])
 
 
-class Questions(Protocol):
-    """One protocol on one split under one visibility."""
+class Questions(ABC):
+    """A protocol on one split for one question: what every protocol says of itself, and what they all share."""
 
+    protocol: ClassVar[str]  # what the card and --protocol call it
+    says: ClassVar[str]  # its negatives and figures, for help and documentation
+    strategies: ClassVar[tuple[str, ...]] = ("random",)  # of choosing negatives, the usual one first
+    sets: ClassVar[tuple[str, ...]] = ("val", "test")
+    metric: ClassVar[str]  # `ap` or `mrr`: the validation figure that chooses epochs and settings
+    aggregation: ClassVar[str]  # how a set's figures come from its positives
+    note: ClassVar[str] = ""  # what has to be known of the sets of new nodes, where there are any
     columns: int  # of an answer
+    asked: Asked  # the queries of all sets, sorted by cut
 
-    @property
-    def asked(self) -> Asked:
-        """The queries of all sets, sorted by cut."""
-        ...
+    def __init__(self, split: Split, question: Question, sets: Sequence[str] | None = None) -> None:
+        strategy = question.negatives or self.strategies[0]
+        if strategy not in self.strategies:
+            known = " or ".join(self.strategies)
+            raise ConfigError(f"the {self.protocol} protocol has no {strategy} negatives; its own are {known}.")
+        self.split = split
+        self.question = replace(question, negatives=strategy)
+        self.names = sorted(sets or self.sets, key=self.sets.index)
 
+    @classmethod
+    def for_validation(cls, split: Split, question: Question) -> Self:
+        """Validation rows alone, and no more than the figure that chooses epochs and settings needs."""
+        return cls(split, question, ("val",))
+
+    @abstractmethod
     def answers(self, scores: F64, ptr: I64) -> F64:
         """From the scores of whole queries, bounded by `ptr`, to their answers (queries, columns)."""
-        ...
 
+    @abstractmethod
     def outcomes(self, answers: F64) -> dict[str, Outcomes]:
         """How the positives of every set fared."""
-        ...
+
+    @abstractmethod
+    def figures(self, own: Outcomes) -> dict[str, float]:
+        """The figures of one set."""
+
+    @abstractmethod
+    def negatives(self) -> dict[str, Any]:
+        """What the card says of the negatives."""
 
     def result(self, scorer: str, answers: F64) -> Result:
         """Figures of every set, with their card."""
-        ...
+        found = {name: self.figures(own) for name, own in self.outcomes(answers).items()}
+        card = make_card(
+            self.protocol,
+            self.split,
+            self.question,
+            negatives={"strategy": self.question.negatives, **self.negatives()},
+            aggregation=self.aggregation,
+            notes=[self.note] if any(name.startswith("new_") for name in found) else [],
+        )
+        return Result(scorer, self.split.stream.name, found, card)
 
     def validation(self, answers: F64) -> float:
         """The figure of the validation rows that chooses epochs and settings, to rounding and without the rest."""
-        ...
+        val = self.outcomes(answers)["val"]
+        if self.metric == "mrr":
+            return rank_metrics(val.rank)["mrr"]
+        return 100 * quick_average_precision(val.positive, val.negative)
+
+
+class RankedQuestions(Questions):
+    """One query per event of a set: its own destination first, then its negatives.
+
+    An answer is the score of the positive, that of its first negative, and the positive's rank.
+    """
+
+    columns = 3
+
+    def __init__(self, split: Split, question: Question, sets: Sequence[str] | None = None) -> None:
+        super().__init__(split, question, sets)
+        cuts = question.cuts(split)
+        self.parts = []
+        for name in self.names:
+            rows = np.arange(*split.bounds(name), dtype=np.int64)
+            self.parts.append(Ranking(split.stream, rows, cuts[rows], *self.draw(name, rows)))
+        self.asked: Joined = Joined(self.parts)
+
+    @abstractmethod
+    def draw(self, name: str, rows: I64) -> tuple[I64, Any]:
+        """Negatives of the rows of a set: those of row i are nodes[bounds[i]:bounds[i+1]]."""
+
+    def answers(self, scores: F64, ptr: I64) -> F64:
+        """Score of the positive, score of the first negative, rank."""
+        return np.stack([scores[ptr[:-1]], scores[ptr[:-1] + 1], ranks(scores, ptr)], axis=1)
+
+    def outcomes(self, answers: F64) -> dict[str, Outcomes]:
+        """Each positive among its negatives."""
+        own = zip(self.names, self.parts, self.asked.split(answers), strict=True)
+        return {name: Outcomes(part.rows, *table.T) for name, part, table in own}
+
+    def mean_negatives(self) -> dict[str, float]:
+        """Negatives per positive of each set."""
+        return {name: float(np.diff(part.bounds).mean()) for name, part in zip(self.names, self.parts, strict=True)}

@@ -14,11 +14,12 @@ import numpy as np
 
 from tsnn.data.events import EventStream
 from tsnn.data.queries import Asked, Queries
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.plan.chunk import ChunkPlan
 from tsnn.plan.planner import Planner, PlanSpec
-from tsnn.types import F64, I64, Visibility
+from tsnn.types import F64, I64
 
 MAX_ROWS = 2000  # rows of the recurrence per block
 MAX_CANDIDATES = 100_000  # candidates per block; bounds memory whatever the number of negatives
@@ -46,8 +47,8 @@ class Scorer(Protocol):
         """What the plan must compute for it."""
         ...
 
-    def fit(self, split: Split, visibility: Visibility) -> None:
-        """Learn from the training rows; the validation rows may choose when to stop."""
+    def fit(self, split: Split, question: Question) -> None:
+        """Learn from the training rows what will be asked; the validation rows may choose when to stop."""
         ...
 
     def reset_state(self) -> None:

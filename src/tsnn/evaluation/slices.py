@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from tsnn.data.queries import Share
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.evaluation.evaluate import make_questions
 from tsnn.evaluation.metrics import average_precision, rank_metrics
@@ -20,7 +21,7 @@ from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import Answers, Listener, Replayed, replay
 from tsnn.evaluation.scorer import Scorer
 from tsnn.plan.planner import mean_gap
-from tsnn.types import F64, I64, Bool, Progress, Visibility, unwatched
+from tsnn.types import F64, I64, Bool, Progress, unwatched
 
 DECADES = (1, 10, 100, 1000)  # bounds of counts, and of gaps in mean gaps; the same for every stream
 AGO = " gaps ago"  # a gap is the mean time between two events of training
@@ -67,12 +68,12 @@ class Slices(Listener):
 
 
 def error_slices(
-    scorer: Scorer, split: Split, visibility: Visibility, segment: str = "test", progress: Progress = unwatched
+    scorer: Scorer, split: Split, question: Question, segment: str = "test", progress: Progress = unwatched
 ) -> list[Slice]:
     """The slices of a segment, for a scorer that is fitted here if it has to learn."""
     split.bounds(segment)  # a segment by another name is refused before any work
-    scorer.fit(split, visibility)
-    slices = Slices(make_questions(split, visibility, sets=(segment,)))
+    scorer.fit(split, question)
+    slices = Slices(make_questions(split, question, sets=(segment,)))
     replay(scorer, split.stream, [slices], progress=progress, text=f"evaluating {scorer.name}")
     return slices.of(split, segment)
 

@@ -1,58 +1,61 @@
 """The protocol for any table: one random negative for AP and AUC, many for MRR, from one replay.
 
-The inductive sets are the rows of `val` and `test` with a node unseen in training, under the same negatives.
+Plain tables and synthetic streams ask this. The inductive sets are the rows of `val` and `test` with a node unseen in
+training, under the same negatives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 
 from tsnn.data.events import EventStream
-from tsnn.data.queries import Joined, Ranking
-from tsnn.data.split import Split
+from tsnn.data.question import Question, node_types
+from tsnn.data.split import Split, split_by_time
+from tsnn.data.synthetic import RolesSpec, load_synthetic
+from tsnn.data.table import read_table
 from tsnn.errors import InputError
-from tsnn.evaluation.card import Result, make_card
-from tsnn.evaluation.metrics import BATCH, link_metrics, quick_average_precision, rank_metrics, ranks
-from tsnn.evaluation.questions import Outcomes
-from tsnn.types import F64, I64, Bool, Visibility
+from tsnn.evaluation.metrics import BATCH, link_metrics, rank_metrics, ranks
+from tsnn.evaluation.questions import Outcomes, RankedQuestions
+from tsnn.evaluation.suite import DataEntry, Suite, data_root
+from tsnn.types import F64, I64, Bool
 
-SETS = ("val", "test")
 NEGATIVES = 100
-AGGREGATION = (
-    f"AP and AUC against one negative: unweighted mean over batches of {BATCH} positives, pooled beside it; "
-    "MRR and hits@10 against many: mean over positives, a rank is the mean of the optimistic and the pessimistic one"
-)
-INDUCTIVE_NOTE = "new_val and new_test: every row is fed to the state, only rows with a node unseen in training count"
+SEED = 0
 
 
-class StreamQuestions:
+class StreamQuestions(RankedQuestions):
     """One query per event: its destination, one negative for AP, others for MRR.
 
     An answer is the positive's score, its one negative's, and its rank among the others.
     """
 
-    columns = 3
+    protocol = "stream"
+    says = f"AP and AUC against one negative per positive, MRR and hits@10 against {NEGATIVES}"
+    metric = "ap"
+    aggregation = (
+        f"AP and AUC against one negative: unweighted mean over batches of {BATCH} positives, pooled beside it; MRR "
+        "and hits@10 against many: mean over positives, a rank is the mean of the optimistic and the pessimistic one"
+    )
+    note = "new_val and new_test: every row is fed to the state, only rows with a node unseen in training count"
 
     def __init__(
-        self,
-        split: Split,
-        visibility: Visibility,
-        *,
-        negatives: int = NEGATIVES,
-        seed: int = 0,
-        sets: Sequence[str] = SETS,
+        self, split: Split, question: Question, sets: Sequence[str] | None = None, others: int = NEGATIVES
     ) -> None:
-        self._split, self._visibility, self._seed, stream = split, visibility, seed, split.stream
-        cuts = visibility.cuts(stream.t, split.segment_starts)
-        self._names = sorted(sets, key=SETS.index)
-        self._parts = []
-        for name in self._names:
-            rows = np.arange(*split.bounds(name), dtype=np.int64)
-            bounds, nodes = draw_negatives(stream, rows, negatives, np.random.default_rng([seed, SETS.index(name)]))
-            self._parts.append(Ranking(stream, rows, cuts[rows], bounds, nodes))
-        self.asked = Joined(self._parts)
+        self._others = others
+        super().__init__(split, question, sets)
+
+    @classmethod
+    def for_validation(cls, split: Split, question: Question) -> Self:
+        """One negative: AP needs no more."""
+        return cls(split, question, ("val",), others=1)
+
+    def draw(self, name: str, rows: I64) -> tuple[I64, I64]:
+        """Random ones, by the place of the set."""
+        rng = np.random.default_rng([SEED, self.sets.index(name)])
+        return draw_negatives(self.split.stream, rows, self.question, self._others, rng)
 
     def answers(self, scores: F64, ptr: I64) -> F64:
         """Score of the positive, score of the one negative, rank."""
@@ -61,48 +64,40 @@ class StreamQuestions:
 
     def outcomes(self, answers: F64) -> dict[str, Outcomes]:
         """Of validation and test rows, and of those among them with a new node."""
-        split, found = self._split, {}
+        split = self.split
         is_new = split.new_node[split.stream.src] | split.new_node[split.stream.dst]
-        for name, part, table in zip(self._names, self._parts, self.asked.split(answers), strict=True):
-            found[name] = Outcomes(part.rows, *table.T)
-            if is_new[part.rows].any():
-                found[f"new_{name}"] = found[name].take(is_new[part.rows])
+        found = {}
+        for name, own in super().outcomes(answers).items():
+            found[name] = own
+            if is_new[own.rows].any():
+                found[f"new_{name}"] = own.take(is_new[own.rows])
         return found
 
-    def result(self, scorer: str, answers: F64) -> Result:
-        """AP, AUC, MRR and hits@10 of every set."""
-        metrics = {
-            name: link_metrics(own.positive, own.negative) | rank_metrics(own.rank)
-            for name, own in self.outcomes(answers).items()
-        }
-        ranked = {name: float(np.diff(p.bounds).mean()) - 1 for name, p in zip(self._names, self._parts, strict=True)}
-        card = make_card(
-            "stream",
-            self._split,
-            self._visibility,
-            negatives={"strategy": "random", "seed": self._seed, "per_positive": 1, "ranked_against": ranked},
-            aggregation=AGGREGATION,
-            notes=[INDUCTIVE_NOTE],
-        )
-        return Result(scorer, self._split.stream.name, metrics, card)
+    def figures(self, own: Outcomes) -> dict[str, float]:
+        """AP, AUC, MRR and hits@10."""
+        return link_metrics(own.positive, own.negative) | rank_metrics(own.rank)
 
-    def validation(self, answers: F64) -> float:
-        """AP in per cent."""
-        val = self.outcomes(answers)["val"]
-        return 100 * quick_average_precision(val.positive, val.negative)
+    def negatives(self) -> dict[str, Any]:
+        """One for AP, the others for ranks."""
+        ranked = {name: mean - 1 for name, mean in self.mean_negatives().items()}
+        return {"seed": SEED, "per_positive": 1, "ranked_against": ranked}
 
 
-def draw_negatives(stream: EventStream, rows: I64, num: int, rng: np.random.Generator) -> tuple[I64, I64]:
+def draw_negatives(
+    stream: EventStream, rows: I64, question: Question, num: int, rng: np.random.Generator
+) -> tuple[I64, I64]:
     """For each row one negative for AP, which may equal the positive as in DGB, then up to `num` others for MRR.
 
-    All are destinations of the whole stream of the type the row's own has; the others are distinct and never it.
+    All are candidates of the question, as the whole stream tells them, of the type the row's own destination has; the
+    others are distinct and never it.
     """
-    pool = np.unique(stream.dst)
-    types = np.zeros(stream.num_nodes, np.int64) if stream.node_type is None else stream.node_type
-    wanted, sizes = types[stream.dst[rows]], np.zeros(len(rows), np.int64)
+    pool = question.pool(stream)
+    wanted = node_types(stream, stream.dst[rows])
+    sizes = np.zeros(len(rows), np.int64)
     drawn: dict[int, tuple[Bool, I64]] = {}
     for kind in np.unique(wanted):
-        here, same = wanted == kind, pool[types[pool] == kind]
+        here = wanted == kind
+        same = pool.of_type(int(kind))
         if len(same) < 2:
             raise InputError("a positive has no other destination to be ranked against; use a stream with two or more.")
         drawn[int(kind)] = here, _draw(same, stream.dst[rows][here], num, rng)
@@ -137,3 +132,19 @@ def distinct(rows: int, size: int, num: int, rng: np.random.Generator) -> I64:
         if not repeated.any():
             return drawn
         drawn[repeated] = rng.integers(0, size, int(repeated.sum()))
+
+
+def _table_entries() -> list[DataEntry]:
+    paths = sorted(data_root().glob("tables/*/edges.csv*"))
+    return [DataEntry(str(path), str(path.parent), True) for path in paths]
+
+
+def _synthetic_entries() -> list[DataEntry]:
+    spec = RolesSpec()
+    return [DataEntry("synthetic:roles", "generated", True, spec.nodes, spec.events)]
+
+
+SYNTHETIC = Suite("synthetic", "synthetic:roles", load_synthetic, split_by_time, StreamQuestions, _synthetic_entries)
+TABLE = Suite(
+    "", "the path of a table with columns src, dst and t", read_table, split_by_time, StreamQuestions, _table_entries
+)

@@ -1,66 +1,58 @@
-"""The TGB protocol: each positive ranked among its own negatives; MRR and hits@10 over positives."""
+"""The suite TGB: each positive ranked among its own negatives; MRR and hits@10 over positives."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
+from tsnn.data.question import Question
+from tsnn.data.split import Split, split_by_time
+from tsnn.data.tgb import NAMES, edge_file, find_edges, folder_name, load_tgb
+from tsnn.data.tgb_negatives import Ragged, TgbNegatives
+from tsnn.errors import ConfigError
+from tsnn.evaluation.metrics import rank_metrics
+from tsnn.evaluation.questions import Outcomes, RankedQuestions
+from tsnn.evaluation.suite import benchmark, data_root
+from tsnn.types import I64
 
-from tsnn.data.queries import Joined, Ranking
-from tsnn.data.split import Split
-from tsnn.data.tgb_negatives import TgbNegatives
-from tsnn.evaluation.card import Result, make_card
-from tsnn.evaluation.metrics import rank_metrics, ranks
-from tsnn.evaluation.questions import Outcomes
-from tsnn.types import F64, I64, Visibility
-
-SETS = ("val", "test")
-HITS_AT = 10
-AGGREGATION = "mean over positives; a rank is the mean of the optimistic and the pessimistic one"
+_COUNTS = {"tgbl-wiki": (9_227, 157_474)}  # nodes and events, as measured on the files themselves
 
 
-class TgbQuestions:
-    """One query per event: its destination first, then the set's own negatives.
+class TgbQuestions(RankedQuestions):
+    """One query per event: its destination first, then the set's own negatives."""
 
-    An answer is the positive's score, its first negative's, and its rank.
-    """
-
-    columns = 3
+    protocol = "tgb"
+    says = "MRR and hits@10 against the suite's own lists of negatives"
+    strategies = ("own",)
+    metric = "mrr"
+    aggregation = "mean over positives; a rank is the mean of the optimistic and the pessimistic one"
 
     def __init__(
-        self, split: Split, visibility: Visibility, negatives: TgbNegatives, *, sets: Sequence[str] = SETS
+        self, split: Split, question: Question, sets: Sequence[str] | None = None, lists: TgbNegatives | None = None
     ) -> None:
-        self._split, self._visibility, stream = split, visibility, split.stream
-        cuts = visibility.cuts(stream.t, split.segment_starts)
-        self._names = sorted(sets, key=SETS.index)
-        self._parts = []
-        for name in self._names:
-            rows = np.arange(*split.bounds(name), dtype=np.int64)
-            self._parts.append(Ranking(stream, rows, cuts[rows], *negatives.query(name)))
-        self.asked = Joined(self._parts)
+        self._lists = lists or stored_negatives(split)
+        super().__init__(split, question, sets)
 
-    def answers(self, scores: F64, ptr: I64) -> F64:
-        """Score of the positive, score of the first negative, rank."""
-        return np.stack([scores[ptr[:-1]], scores[ptr[:-1] + 1], ranks(scores, ptr)], axis=1)
+    def draw(self, name: str, rows: I64) -> Ragged:
+        """The set's lists."""
+        return self._lists.query(name)
 
-    def outcomes(self, answers: F64) -> dict[str, Outcomes]:
-        """Each positive among its negatives."""
-        own = zip(self._names, self._parts, self.asked.split(answers), strict=True)
-        return {name: Outcomes(part.rows, *table.T) for name, part, table in own}
+    def figures(self, own: Outcomes) -> dict[str, float]:
+        """MRR and hits@10."""
+        return rank_metrics(own.rank)
 
-    def result(self, scorer: str, answers: F64) -> Result:
-        """MRR and hits@10 of every set."""
-        counts = {name: float(np.diff(part.bounds).mean()) for name, part in zip(self._names, self._parts, strict=True)}
-        card = make_card(
-            "tgb",
-            self._split,
-            self._visibility,
-            negatives={"strategy": "the set's own, one-versus-many", "mean_per_positive": counts},
-            aggregation=AGGREGATION,
-        )
-        metrics = {name: rank_metrics(own.rank, HITS_AT) for name, own in self.outcomes(answers).items()}
-        return Result(scorer, self._split.stream.name, metrics, card)
+    def negatives(self) -> dict[str, Any]:
+        """As many as the set has."""
+        return {"strategy": "the set's own, one-versus-many", "mean_per_positive": self.mean_negatives()}
 
-    def validation(self, answers: F64) -> float:
-        """MRR."""
-        return rank_metrics(self.outcomes(answers)["val"].rank, HITS_AT)["mrr"]
+
+def stored_negatives(split: Split) -> TgbNegatives:
+    """The negatives of a TGB split, stored beside its edge list or generated."""
+    scheme, _, name = split.stream.name.partition(":")
+    if scheme != "tgb":
+        raise ConfigError(f"{split.stream.name} has no negatives of TGB; choose another protocol.")
+    return TgbNegatives(split, data_root() / "tgb" / folder_name(name))
+
+
+_SETS = {name: (folder_name(name), edge_file(name)) for name in NAMES}
+TGB = benchmark("tgb", _SETS, _COUNTS, find_edges, load_tgb, split_by_time, TgbQuestions)

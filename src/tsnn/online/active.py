@@ -1,4 +1,4 @@
-"""The most active nodes of a moment: the same for every source until something happens."""
+"""The most active nodes of a moment. They are the same for every source, so they are kept until the next event."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from tsnn.types import I64
 
 ACTIVE = 256  # by each kind of activity
 RUN = 32  # values that are looked at together
-MOST_TOUCHED = 4096  # beyond this a fresh look at everybody is as cheap
+MOST_TOUCHED = 4096  # once events have touched more nodes, to go through all nodes again costs no more
 
 
 class ActiveNodes:
-    """Last seen, last a destination, most often a destination.
+    """The nodes last seen, last a destination, and most often a destination.
 
-    All three only ever rise, and only for nodes that an event touches: the next lists are among those and the last.
+    All three values only ever grow, and only for the ends of an event. So the next lists are found among the present
+    ones and the nodes that events have touched since.
     """
 
     def __init__(self) -> None:
@@ -25,12 +26,13 @@ class ActiveNodes:
         self._touched: list[I64] = []
 
     def touch(self, *nodes: I64) -> None:
-        """Let it know of the ends of events."""
+        """Note the ends of events."""
         if not self._lists:
             return
         self._touched += nodes
         if sum(map(len, self._touched)) > MOST_TOUCHED:
-            self._lists, self._touched = [], []
+            self._lists = []
+            self._touched = []
 
     def lists(self, tables: Tables, num_nodes: int) -> list[I64]:
         """The nodes, by kind of activity."""
@@ -49,7 +51,11 @@ class ActiveNodes:
 
 
 def largest(values: Tensor, count: int) -> I64:
-    """Where they stand. Of many values the best are in the `count` runs with the best maxima: half the time."""
+    """Positions of the `count` largest values.
+
+    Many values are first cut into runs: the largest lie in the `count` runs with the largest maxima, which are found in
+    half the time.
+    """
     runs = len(values) // RUN
     if runs <= count:
         return torch.topk(values, min(count, len(values)), sorted=False).indices.numpy()

@@ -15,7 +15,7 @@ from torch import Tensor
 from tsnn.errors import InputError
 from tsnn.files import write_whole
 from tsnn.model.features import feature_matrix, feature_names
-from tsnn.online.asking import Question
+from tsnn.online.standpoint import Standpoint
 from tsnn.plan.facts import COLUMN, FACTS
 from tsnn.sheaf.householder import frame_matrix
 from tsnn.types import F64, I64
@@ -91,7 +91,7 @@ class Explanation:
 
 
 @torch.no_grad()
-def explain_score(question: Question, cand: int, src: Hashable, dst: Hashable) -> Explanation:
+def explain_score(question: Standpoint, cand: int, src: Hashable, dst: Hashable) -> Explanation:
     """Take apart the score of one candidate."""
     state, candidates = question.state, np.array([cand])
     plan, compared = question.survey(candidates, np.array([True])), question.compare(candidates)
@@ -116,7 +116,7 @@ def explain_score(question: Question, cand: int, src: Hashable, dst: Hashable) -
     )
 
 
-def _feature_reasons(question: Question, cand: int, residual: float) -> list[FeatureReason]:
+def _feature_reasons(question: Standpoint, cand: int, residual: float) -> list[FeatureReason]:
     """One decoding of as many copies of the candidate as there are features, each without one of them."""
     model = question.state.model
     config, names = model.config, feature_names(model.config.features)
@@ -154,13 +154,13 @@ def _group(names: list[str], j: int) -> list[int]:
     return [j, names.index(flag)] if names[j].startswith("lg ") and flag in names else [j]
 
 
-def _partners(question: Question) -> I64:
+def _partners(question: Standpoint) -> I64:
     tables = question.moment.counters.tables
     size = min(int(tables.ring_len[question.src]), tables.ring_id.shape[1])
     return np.unique(tables.ring_id[question.src, :size]).astype(np.int64)
 
 
-def _met(question: Question) -> I64:
+def _met(question: Standpoint) -> I64:
     """Nodes that have had an event, the source apart."""
     known = len(question.state.ids)
     has_events = question.moment.counters.tables.degree[:known] > 0
@@ -169,7 +169,7 @@ def _met(question: Question) -> I64:
     return np.flatnonzero(has_events)
 
 
-def _nearest(question: Question, nodes: I64, count: int = NEAREST) -> list[Neighbor]:
+def _nearest(question: Standpoint, nodes: I64, count: int = NEAREST) -> list[Neighbor]:
     if not len(nodes):
         return []
     d2 = question.compare(nodes).geometry.d2.numpy()
@@ -178,7 +178,7 @@ def _nearest(question: Question, nodes: I64, count: int = NEAREST) -> list[Neigh
     return [Neighbor(external[nodes[i]], math.sqrt(float(d2[i]))) for i in best]
 
 
-def _shared(question: Question, cand: int) -> list[Meeting]:
+def _shared(question: Standpoint, cand: int) -> list[Meeting]:
     state = question.state
     if max(question.src, cand) >= len(state.ids):
         return []
@@ -188,7 +188,7 @@ def _shared(question: Question, cand: int) -> list[Meeting]:
     return [(t, relation) for name, t, relation in events if name == other][:SHARED]
 
 
-def _drift(question: Question, node: int, name: Hashable) -> Drift:
+def _drift(question: Standpoint, node: int, name: Hashable) -> Drift:
     """U against the frame the node was born with; the angle follows from |U - U0| = 2 sin(angle / 2)."""
     state = question.state
     if node >= len(state.ids):

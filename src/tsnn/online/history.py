@@ -1,4 +1,4 @@
-"""Who has had to do with whom, listed by node: what the counters know pair by pair."""
+"""Who has met whom, listed by node; the counters know the same by pair only."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ MAX_ROWS = 2000  # rows of the recurrence at once
 _COLUMNS = ("src", "dst", "t", "msg", "edge_type")
 
 
-class LiveStore(StateStore):
+class GrowingStore(StateStore):
     """Stalks and frames with room for newcomers, their synchronized coordinates g = U h, and the settled rows."""
 
     def __init__(self, model: TSNN, keys: U64) -> None:
@@ -49,7 +49,9 @@ class LiveStore(StateStore):
         self._norm2 = self.h.new_zeros(len(keys))
         self._fresh = np.zeros(len(keys), np.bool_)  # whose g is up to date
         self._slot = np.full(len(keys), -1, np.int64)  # position among the kept rows
-        self.settle()
+        self._kept_nodes: list[I64] = []
+        self._kept_h: list[Tensor] = []
+        self._kept_F: list[Tensor] = []
 
     def grow(self, keys: U64) -> None:
         """Rows for newcomers; `keys` are those of all nodes."""
@@ -89,13 +91,11 @@ class LiveStore(StateStore):
         self._kept_F.append(F)
 
     def settle(self) -> None:
-        """What is latest now is settled."""
-        if hasattr(self, "_kept_nodes"):
-            for nodes in self._kept_nodes:
-                self._slot[nodes] = -1
-        self._kept_nodes: list[I64] = []
-        self._kept_h: list[Tensor] = []
-        self._kept_F: list[Tensor] = []
+        """Let the latest rows be the settled ones."""
+        for nodes in self._kept_nodes:
+            self._slot[nodes] = -1
+        for kept in (self._kept_nodes, self._kept_h, self._kept_F):
+            kept.clear()
 
     def read(self, nodes: I64, settled: bool) -> tuple[Tensor, Tensor]:
         """Stalks and frames of these nodes at either moment."""
@@ -103,7 +103,8 @@ class LiveStore(StateStore):
         if settled and self._kept_nodes:
             kept = np.flatnonzero(self._slot[nodes] >= 0)
             slots = self._slot[nodes[kept]]
-            h[kept], F[kept] = torch.cat(self._kept_h)[slots], torch.cat(self._kept_F)[slots]
+            h[kept] = torch.cat(self._kept_h)[slots]
+            F[kept] = torch.cat(self._kept_F)[slots]
         return h, F
 
     def synchronized(self, nodes: I64 | slice, settled: bool) -> tuple[Tensor, Tensor]:
@@ -114,9 +115,10 @@ class LiveStore(StateStore):
         if settled and self._kept_nodes:
             kept = np.flatnonzero(self._slot[nodes] >= 0)
             slots = self._slot[nodes][kept]
-            g, norm2 = g.clone(), norm2.clone()
             h = torch.cat(self._kept_h)[slots]
-            g[kept], norm2[kept] = self._lift(h, torch.cat(self._kept_F)[slots]), h.square().sum(-1)
+            g, norm2 = g.clone(), norm2.clone()
+            g[kept] = self._synchronize(h, torch.cat(self._kept_F)[slots])
+            norm2[kept] = h.square().sum(-1)
         return g, norm2
 
     def settled_apart(self) -> tuple[I64, Tensor, Tensor]:
@@ -124,9 +126,9 @@ class LiveStore(StateStore):
         if not self._kept_nodes:
             return np.zeros(0, np.int64), self._g[:0], self._norm2[:0]
         h = torch.cat(self._kept_h)
-        return np.concatenate(self._kept_nodes), self._lift(h, torch.cat(self._kept_F)), h.square().sum(-1)
+        return np.concatenate(self._kept_nodes), self._synchronize(h, torch.cat(self._kept_F)), h.square().sum(-1)
 
-    def _lift(self, h: Tensor, F: Tensor) -> Tensor:
+    def _synchronize(self, h: Tensor, F: Tensor) -> Tensor:
         return reflect(self._model.live(F), h, eps=self._model.config.model.reflector_eps)
 
     def _refresh(self, block: int = 65_536) -> None:
@@ -135,7 +137,8 @@ class LiveStore(StateStore):
             nodes = stale[start : start + block]
             h, F = self.gather(nodes)
             index = torch.from_numpy(nodes)
-            self._g[index], self._norm2[index] = self._lift(h, F), h.square().sum(-1)
+            self._g[index] = self._synchronize(h, F)
+            self._norm2[index] = h.square().sum(-1)
             self._fresh[nodes] = True
 
     def settled_snapshot(self) -> dict[str, Tensor]:
@@ -162,7 +165,7 @@ class LiveState:
         self.origin: Any = saved["origin"].numpy()[()]
         self.clock: Any = saved["clock"].numpy()[()]
         self.node_type: I64 | None = saved["node_type"].numpy() if "node_type" in saved else None
-        self.store = LiveStore(model, ids.keys)
+        self.store = GrowingStore(model, ids.keys)
         self.store.restore(saved)
         counters = _section(saved, "counters/")
         self.settled, self.latest = Counters(0, 1), Counters(0, 1)
@@ -178,7 +181,7 @@ class LiveState:
         settled = bool(t <= self.clock)
         return Moment(self.settled if settled else self.latest, settled)
 
-    def name(self, src: Sequence[Hashable], dst: Sequence[Hashable]) -> tuple[I64, I64]:
+    def admit(self, src: Sequence[Hashable], dst: Sequence[Hashable]) -> tuple[I64, I64]:
         """Indices of the ends of some events; newcomers get a row, and the type most common in their role."""
         known = len(self.ids)
         ends = np.array([[self.ids.add(u), self.ids.add(v)] for u, v in zip(src, dst, strict=True)], np.int64)
@@ -186,7 +189,7 @@ class LiveState:
             self.store.grow(self.ids.keys)
             for counters in (self.settled, self.latest):
                 counters.make_room(0, len(self.ids))
-                counters.introduce(self.ids.keys)  # at both moments, however events are batched
+                counters.introduce(self.ids.keys)  # at both moments: how events were grouped must not show
             if self.node_type is not None:
                 roles = np.zeros(len(self.ids) - known, np.int64)
                 for role in (1, 0):
@@ -207,7 +210,7 @@ class LiveState:
         """Checked events as columns; newcomers among them become nodes."""
         src, dst, t, msg, edge_type, _ = zip(*events, strict=True)
         width, relations = self.model.shape.msg_dim, self.model.shape.num_relations
-        ends = self.name(src, dst)
+        ends = self.admit(src, dst)
         return EventStream(
             *ends,
             np.array(t),

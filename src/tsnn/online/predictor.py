@@ -1,8 +1,8 @@
 """The predictor: score, then observe, event after event, with nodes it has never met.
 
-What a score sees is strict: every observed event with an earlier time, whether or not events of the very same time have
-been observed already (tsnn.online.live). Scores read and observations write; nothing is put off until somebody asks, so
-that asking changes nothing.
+What a score sees is strict: every observed event with an earlier time, whether or not events of the very same time
+have been observed already (tsnn.online.live). Scores read and observations write: no observation leaves work for the
+next score to do, so a score changes nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -21,13 +21,13 @@ from torch import Tensor
 from tsnn.data.events import NodeIds
 from tsnn.errors import InputError, RunError
 from tsnn.files import write_whole
-from tsnn.online.asking import Question, Scores, ask, score_candidates
 from tsnn.online.checks import check_event, check_id, check_relation, check_time
 from tsnn.online.event import Event, Time
 from tsnn.online.explain import Explanation, explain_score
 from tsnn.online.ids import GrowingIds
 from tsnn.online.live import LiveState
-from tsnn.online.retrieve import everybody, shortlist
+from tsnn.online.retrieve import eligible, shortlist
+from tsnn.online.standpoint import Standpoint, score_candidates, stand
 from tsnn.plan.kernels import ROWS
 from tsnn.training.checkpoint import write_tensors
 from tsnn.training.run import CONFIG, FORMAT, IDS, METRICS, STATE, WEIGHTS, Run, read_tensors
@@ -81,7 +81,8 @@ class Predictor:
         """The time of a question: the one given, or a mean gap after the last event, so that every event counts."""
         if t is not None:
             return t
-        clock, gap = self.clock, self.run.model.shape.mean_gap
+        clock = self.clock
+        gap = self.run.model.shape.mean_gap
         return clock + max(1, round(gap)) if isinstance(clock, int) else clock + gap
 
     @property
@@ -107,8 +108,8 @@ class Predictor:
         """The score of a destination, or of each of a list, for this source at this time."""
         many = isinstance(dst, list)
         with self._lock:
-            question, cand = self.ask(src, dst if many else [dst], t, edge_type)
-            total: list[float] = score_candidates(question, cand).total.tolist()
+            standpoint, cand = self.stand(src, dst if many else [dst], t, edge_type)
+            total: list[float] = score_candidates(standpoint, cand).total.tolist()
         return total if many else total[0]
 
     def recommend(
@@ -116,40 +117,47 @@ class Predictor:
         src: Hashable,
         t: Time,
         k: int = 10,
-        candidates: Sequence[Hashable] | None = None,
+        candidates: Sequence[Hashable] | str | None = None,
         exclude_seen: bool = False,
         edge_type: int | None = None,
         exact: bool = True,
     ) -> list[Recommendation]:
         """The k best destinations, best first.
 
-        Without `candidates` these are all known nodes: where the run has node types, those of a type that has been a
-        destination; the source itself only if it has linked to itself before. `exclude_seen` leaves out destinations
-        that the source has linked to. `exact=False` ranks a shortlist of them instead.
+        Without `candidates` they are the best of those that the run's question ranks: nodes that have been a
+        destination so far or, where nodes have types, nodes of a type that has. "all" ranks every known node, a list
+        the nodes in it. The source itself counts only if it is in the list or has linked to itself before.
+        `exclude_seen` leaves out destinations that the source has linked to. `exact=False` ranks a shortlist of the
+        candidates; a list is always ranked whole.
         """
         if k < 1:
             raise InputError(f"k is {k}; ask for at least one destination.")
-        names = list(candidates or ())
+        listed = candidates is not None and not isinstance(candidates, str)
+        names = list(candidates or ()) if listed else []
+        question = self.run.question
+        if isinstance(candidates, str):
+            question = replace(question, candidates=candidates)
         with self._lock:
-            question, cand = self.ask(src, names, t, edge_type)
-            if candidates is None:
-                cand = everybody(question) if exact else shortlist(question)
-            scores = score_candidates(question, cand)
-        worth = _eligible(question, cand, scores, exclude_seen, unasked=candidates is None)
-        best = worth[_top(scores.total[worth], k)]
+            standpoint, cand = self.stand(src, names, t, edge_type)
+            if not listed:
+                cand = eligible(standpoint, question) if exact else shortlist(standpoint, question)
+            scores = score_candidates(standpoint, cand)
+        keep = ~scores.seen if exclude_seen else np.ones(len(cand), np.bool_)
+        if not listed:
+            keep &= (cand != standpoint.src) | scores.seen
+        worth = np.flatnonzero(keep)
+        best = worth[_top(scores.total[worth], k)].tolist()
         external = self._state.ids.external
         return [
-            Recommendation(
-                names[i] if candidates is not None else external[cand[i]], *(float(part[i]) for part in scores[:4])
-            )
-            for i in best.tolist()
+            Recommendation(names[i] if listed else external[cand[i]], *(float(part[i]) for part in scores[:4]))
+            for i in best
         ]
 
     def explain(self, src: Hashable, dst: Hashable, t: Time, edge_type: int | None = None) -> Explanation:
         """Why this destination has this score."""
         with self._lock:
-            question, cand = self.ask(src, [dst], t, edge_type)
-            return explain_score(question, int(cand[0]), src, dst)
+            standpoint, cand = self.stand(src, [dst], t, edge_type)
+            return explain_score(standpoint, int(cand[0]), src, dst)
 
     def recent(self, node_id: Hashable, n: int = 10) -> list[tuple[Hashable, Time, int | None]]:
         """The last events of a node, newest first: the other end, the time, the relation (None without relations)."""
@@ -158,17 +166,17 @@ class Predictor:
             index = self._state.ids.find(node_id)
             return [] if index is None else self._state.recent(self._state.latest, index, n)
 
-    def ask(
+    def stand(
         self, src: Hashable, candidates: Sequence[Hashable], t: Time, edge_type: int | None
-    ) -> tuple[Question, I64]:
-        """A checked question, and its candidates' indices."""
+    ) -> tuple[Standpoint, I64]:
+        """Where a source stands at a time, once all of this is checked, and the candidates' indices."""
         for name in (src, *candidates):
             check_id(name)
         time = check_time(t, isinstance(self.clock, int))
         if time < self.clock:
             raise InputError(f"time {time} is before the clock, {self.clock}; ask at the clock or later.")
         relation = check_relation(edge_type, self.run.model.shape.num_relations)
-        return ask(self._state, src, candidates, time, relation or 0)
+        return stand(self._state, src, candidates, time, relation or 0)
 
     def observe(self, src: Hashable, dst: Hashable, t: Time, msg: Any = None, edge_type: int | None = None) -> None:
         """Let one event happen. Ids not heard of before become nodes."""
@@ -184,7 +192,9 @@ class Predictor:
 
     def _sorted_out(self, events: list[Event]) -> tuple[list[Event], list[Event]]:
         """Timely events and late ones; an event is late if one before it has a later time."""
-        clock, timely, late = self.clock, [], []
+        clock = self.clock
+        timely: list[Event] = []
+        late: list[Event] = []
         for event in events:
             if event.t >= clock:
                 timely.append(event)
@@ -248,14 +258,6 @@ def _copy_run(source: Path, target: Path, names: Iterable[str]) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
-
-
-def _eligible(question: Question, cand: I64, scores: Scores, exclude_seen: bool, unasked: bool) -> I64:
-    """Positions of the candidates that may be recommended."""
-    keep = ~scores.seen if exclude_seen else np.ones(len(cand), np.bool_)
-    if unasked:
-        keep &= (cand != question.src) | scores.seen
-    return np.flatnonzero(keep)
 
 
 def _top(scores: F64, k: int) -> I64:

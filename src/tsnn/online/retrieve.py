@@ -1,4 +1,4 @@
-"""Whom to score when nobody was named: everybody, or a shortlist.
+"""Whom to score when nobody was named: every candidate of the run's question, or a shortlist of them.
 
 The shortlist takes from indexes whoever the source has a history with, straight or through others: all of them, or of
 a hub's thousands those with most of it; and of the rest the best by what is cheap to have for all: distance in
@@ -7,11 +7,14 @@ synchronized coordinates, recency, popularity.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
+from tsnn.data.question import Question
 from tsnn.online.active import largest
-from tsnn.online.asking import Question
+from tsnn.online.standpoint import Standpoint
 from tsnn.plan.kernels import TWO_HOP_CAP, Tables, shared_events
 from tsnn.types import I64, Bool
 
@@ -19,41 +22,37 @@ RELATED = 1024  # with a history of their own with the source
 NEAREST = 256  # by distance, and as many by inner product
 
 
-def everybody(question: Question) -> I64:
-    """All known nodes; where the run has node types, those of a type that has been a destination."""
-    reachable = _reachable(question)
-    everybody = np.arange(len(question.state.ids))
-    return everybody if reachable is None else everybody[reachable]
+def eligible(standpoint: Standpoint, question: Question) -> I64:
+    """All that the question ranks, as of the moment of the standpoint."""
+    nodes: I64 = np.flatnonzero(_may_answer(standpoint, question))
+    return nodes
 
 
-def _reachable(question: Question) -> Bool | None:
-    types = question.state.node_type
-    if types is None:
-        return None
-    in_degree = question.moment.counters.tables.in_degree[: len(types)]
-    mask: Bool = np.isin(types, np.unique(types[in_degree > 0]))
-    return mask
+def _may_answer(standpoint: Standpoint, question: Question) -> Bool:
+    state = standpoint.state
+    in_degree = standpoint.moment.counters.tables.in_degree[: len(state.ids)]
+    return question.may_answer(in_degree, state.node_type)
 
 
 @torch.no_grad()
-def shortlist(question: Question) -> I64:
+def shortlist(standpoint: Standpoint, question: Question) -> I64:
     """Candidates worth an exact score."""
-    tables, active = question.moment.counters.tables, question.state.active[question.moment.settled]
-    lists = [*_related(question), *_nearest(question), *active.lists(tables, len(question.state.ids))]
-    few = np.unique(np.concatenate(lists))
-    reachable = _reachable(question)
-    return few if reachable is None else few[reachable[few]]
+    state, moment = standpoint.state, standpoint.moment
+    may = _may_answer(standpoint, question)
+    active = state.active[moment.settled].lists(moment.counters.tables, len(state.ids))
+    few: I64 = np.unique(np.concatenate([*_related(standpoint), *_nearest(standpoint, may), *active]))
+    return few[may[few]]
 
 
-def _related(question: Question) -> list[I64]:
+def _related(standpoint: Standpoint) -> list[I64]:
     """Partners, what tends to follow the last destinations, and the neighbors of neighbors."""
-    state, u, tables = question.state, question.src, question.moment.counters.tables
-    if u >= len(state.ids):
+    tables, u = standpoint.moment.counters.tables, standpoint.src
+    if u >= len(standpoint.state.ids):
         return []
     size = tables.ring_id.shape[1]
     first = _neighbors(tables, np.array([u]), size)
     second = _neighbors(tables, first, TWO_HOP_CAP)
-    return [_closest(tables, u, question.related), _neighbors(tables, first, size), _neighbors(tables, second, size)]
+    return [_closest(tables, u, standpoint.related), _neighbors(tables, first, size), _neighbors(tables, second, size)]
 
 
 def _closest(tables: Tables, u: int, related: I64) -> I64:
@@ -73,14 +72,18 @@ def _neighbors(tables: Tables, nodes: I64, recent: int) -> I64:
     return np.unique(found[back < length]).astype(np.int64)
 
 
-def _nearest(question: Question) -> list[I64]:
-    """Smallest distance and largest inner product in synchronized coordinates."""
-    store = question.state.store
-    g, norm2 = store.synchronized(slice(0, len(question.state.ids)), settled=False)
-    inner = torch.mv(g, question.q[0])
+def _nearest(standpoint: Standpoint, may: Bool) -> list[I64]:
+    """Smallest distance and largest inner product in synchronized coordinates, of those that may be the answer."""
+    store, q = standpoint.state.store, standpoint.q
+    g, norm2 = store.synchronized(slice(0, len(may)), settled=False)
+    inner = torch.mv(g, q[0])
     distance = norm2 - 2 * inner  # |q - g|^2 but for |q|^2, since |g| = |h|
-    if question.moment.settled:  # patched here: a settled copy of everybody's coordinates would cost more than all else
+    if standpoint.moment.settled:  # a settled copy of all coordinates would cost more than the rest: few rows differ
         nodes, g, norm2 = store.settled_apart()
-        inner[nodes] = (g @ question.q.T).squeeze(1)
+        inner[nodes] = (g @ q.T).squeeze(1)
         distance[nodes] = norm2 - 2 * inner[nodes]
+    if not may.all():
+        others = torch.from_numpy(~may)
+        inner.masked_fill_(others, -math.inf)
+        distance.masked_fill_(others, math.inf)
     return [largest(-distance, NEAREST), largest(inner, NEAREST)]

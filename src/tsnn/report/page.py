@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnn.errors import InputError
+from tsnn.evaluation.catalog import PROTOCOLS
 from tsnn.evaluation.slices import FEW
 from tsnn.files import write_text
 from tsnn.report import figures
@@ -72,7 +73,7 @@ def _lead(views: Sequence[View]) -> str:
 
 
 def _verdict(view: View, named: bool) -> str:
-    metric = "mrr" if view.card["protocol"] == "tgb" else "ap"
+    metric = PROTOCOLS[view.card["protocol"]].metric
     own = view.metrics["metrics"]["test"][metric]
     who = f"<b>{escape(view.name)}</b>: test" if named else "Test"
     text = f"{who} {metric.upper()} <b>{figures.number(own)}</b> under visibility <b>{view.card['visibility']}</b>"

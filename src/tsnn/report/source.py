@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tsnn.data.catalog import SCHEMES, default_split, load
 from tsnn.data.split import Split
 from tsnn.errors import InputError
+from tsnn.evaluation.catalog import default_split, load, suite_of
 from tsnn.training.run import Run
 
 
 def run_split(run: Run, *data: str) -> Split:
     """The split the run was trained on, from its own card or from whichever of these addresses is the same data."""
     card = run.metrics["card"]["data"]
-    if not data and card["name"].partition(":")[0] not in SCHEMES:
+    if not data and not suite_of(card["name"]).name:
         raise InputError(
             f"{run.folder} was trained on {card['name']}, which has no address; name its file with --data."
         )

@@ -13,7 +13,7 @@ from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.replay import replay
 from tsnn.report.trace import Trace, Tracer
 from tsnn.training.run import Run
-from tsnn.types import Progress, Visibility, unwatched
+from tsnn.types import Progress, unwatched
 
 JOURNAL, VERIFICATION = "journal.jsonl", "verify.json"
 
@@ -47,7 +47,7 @@ class View:
 def trace_run(run: Run, split: Split, progress: Progress = unwatched) -> Trace:
     """What a replay of the run shows, under the questions that its figures answer."""
     scorer = ModelScorer(run.model, split.stream)
-    tracer = Tracer(scorer, make_questions(split, Visibility.parse(run.metrics["card"]["visibility"])))
+    tracer = Tracer(scorer, make_questions(split, run.question))
     replay(scorer, split.stream, [tracer], progress=progress, text=f"replaying {run.folder.name}")
     return tracer.trace(split)
 

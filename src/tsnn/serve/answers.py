@@ -10,7 +10,7 @@ from tsnn.online.event import Time
 from tsnn.online.predictor import Predictor
 from tsnn.serve import schemas
 from tsnn.serve.drift import DriftTrace
-from tsnn.serve.service import LiveService
+from tsnn.serve.service import Service
 
 RECENT = 12
 Name = int | str
@@ -27,14 +27,12 @@ def score(body: schemas.ScoreIn) -> Callable[[Predictor], schemas.ScoreOut]:
     return answer
 
 
-def recommend(
-    src: Name, t: Time | None, k: int, edge_type: int | None, exclude_seen: bool, exact: bool
-) -> Callable[[Predictor], schemas.RecommendOut]:
-    """The best destinations."""
+def recommend(src: Name, t: Time | None, exact: bool, **options: Any) -> Callable[[Predictor], schemas.RecommendOut]:
+    """The best destinations; the options are those of `Predictor.recommend`."""
 
     def answer(predictor: Predictor) -> schemas.RecommendOut:
         at = predictor.question_time(t)
-        found = predictor.recommend(src, at, k, exclude_seen=exclude_seen, edge_type=edge_type, exact=exact)
+        found = predictor.recommend(src, at, exact=exact, **options)
         ranked = [schemas.Ranked(**asdict(entry)) for entry in found]
         return schemas.RecommendOut(src=src, t=at, known=predictor.knows(src), exact=exact, destinations=ranked)
 
@@ -65,7 +63,7 @@ def node(name: Name, drift: DriftTrace) -> Callable[[Predictor], schemas.NodeOut
     return answer
 
 
-def health(service: LiveService) -> schemas.HealthOut:
+def health(service: Service) -> schemas.HealthOut:
     """Where the service stands."""
     predictor = service.predictor
     return schemas.HealthOut(
@@ -82,7 +80,7 @@ def health(service: LiveService) -> schemas.HealthOut:
     )
 
 
-def refresh_gauges(service: LiveService) -> None:
+def refresh_gauges(service: Service) -> None:
     """Bring up to date what is only read when somebody looks."""
     metrics, predictor = service.metrics, service.predictor
     metrics.clock.set(predictor.clock)

@@ -1,4 +1,4 @@
-"""How frames have moved since the service started: a ring of samples, so that memory stays as it is."""
+"""How frames have moved since the service started: samples in a ring, so that memory does not grow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class DriftTrace:
         last = {name: event.t for event in events[-NODES // 2 :] for name in (event.src, event.dst)}
         nodes = np.array([predictor._state.ids.find(name) for name in last], np.int64)
         at = (self._next + np.arange(len(nodes))) % len(self._node)
-        self._node[at], self._t[at], self._drift[at] = nodes, list(last.values()), frame_drift(predictor, nodes)
+        self._node[at] = nodes
+        self._t[at] = list(last.values())
+        self._drift[at] = frame_drift(predictor, nodes)
         self._next = (self._next + len(nodes)) % len(self._node)
 
     def of(self, predictor: Predictor, node: int) -> list[tuple[float, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,7 +16,7 @@ from tsnn.serve import answers, schemas
 from tsnn.serve.gate import Gate
 from tsnn.serve.page import HEADERS, page_html
 from tsnn.serve.schemas import MAX_TOP, read_id, read_time
-from tsnn.serve.service import BusyError, LiveService
+from tsnn.serve.service import BusyError, Service
 
 MAX_BODY = 4 * 2**20
 SrcParam = Annotated[
@@ -26,6 +26,9 @@ TimeParam = Annotated[
     int | float | None, BeforeValidator(lambda text: text if text is None else read_time(str(text))), Query(ge=0)
 ]
 RelationParam = Annotated[int | None, Query(ge=0, lt=2**31)]
+CandidatesParam = Annotated[
+    Literal["destinations", "all"] | None, Query(description="who is ranked; by default what the run's card says")
+]
 _STATUS = {
     401: "wrong or missing token",
     413: "body over the limit",
@@ -38,7 +41,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def build_application(service: LiveService, *, token: str | None = None, max_body: int = MAX_BODY) -> Gate:
+def build_application(service: Service, *, token: str | None = None, max_body: int = MAX_BODY) -> Gate:
     """The whole ASGI application around a service."""
     app = FastAPI(title="tsnn", version="1", docs_url=None, redoc_url=None, responses=ERRORS, description=_DESCRIPTION)
     _add_page(app)
@@ -64,7 +67,7 @@ def _add_page(app: FastAPI) -> None:
         return HTMLResponse(text, headers=HEADERS)
 
 
-def _add_events(app: FastAPI, service: LiveService) -> None:
+def _add_events(app: FastAPI, service: Service) -> None:
     # Read by hand: this is where the load is, and the framework's own reading takes longer than all the rest.
     @app.post("/events", summary="Observe events, all of them or none", response_model=schemas.EventsOut, **_EVENTS)
     async def events(request: Request) -> Response:
@@ -73,8 +76,8 @@ def _add_events(app: FastAPI, service: LiveService) -> None:
         if not request.headers.get("content-type", "").startswith("application/json"):
             raise InputError("the body is not marked as JSON; send it with Content-Type: application/json.")
         done = service.submit(listed, None if key is None else schemas.read_key(key))
-        outcome = await asyncio.wrap_future(done)
-        return Response(schemas.EventsOut(**outcome._asdict()).model_dump_json(), media_type="application/json")
+        told = await asyncio.wrap_future(done)
+        return Response(schemas.EventsOut(**told._asdict()).model_dump_json(), media_type="application/json")
 
 
 _KEY_HEADER = {
@@ -92,10 +95,10 @@ _EVENTS: dict[str, Any] = {
 }
 
 
-def _add_questions(app: FastAPI, service: LiveService) -> None:
+def _add_questions(app: FastAPI, service: Service) -> None:
     @app.post("/score", summary="Score destinations")
     async def score(body: schemas.ScoreIn) -> schemas.ScoreOut:
-        return await asyncio.wrap_future(service.ask(answers.score(body)))
+        return await asyncio.wrap_future(service.answer(answers.score(body)))
 
     @app.get("/recommend", summary="The best destinations of a source, best first")
     async def recommend(
@@ -105,22 +108,23 @@ def _add_questions(app: FastAPI, service: LiveService) -> None:
         edge_type: RelationParam = None,
         exclude_seen: bool = False,
         exact: bool = True,
+        candidates: CandidatesParam = None,
     ) -> schemas.RecommendOut:
-        ask = answers.recommend(src, t, k, edge_type, exclude_seen, exact)
-        return await asyncio.wrap_future(service.ask(ask))
+        options = {"k": k, "edge_type": edge_type, "exclude_seen": exclude_seen, "candidates": candidates}
+        return await asyncio.wrap_future(service.answer(answers.recommend(src, t, exact, **options)))
 
     @app.get("/explain", summary="The parts of one score and what is behind them")
     async def explain(
         src: SrcParam, dst: SrcParam, t: TimeParam = None, edge_type: RelationParam = None
     ) -> dict[str, Any]:
-        return await asyncio.wrap_future(service.ask(answers.explain(src, dst, t, edge_type)))
+        return await asyncio.wrap_future(service.answer(answers.explain(src, dst, t, edge_type)))
 
     @app.get("/node", summary="The latest events of a node and the drift of its frame")
     async def node(id: SrcParam) -> schemas.NodeOut:
-        return await asyncio.wrap_future(service.ask(answers.node(id, service.drift)))
+        return await asyncio.wrap_future(service.answer(answers.node(id, service.drift)))
 
 
-def _add_status(app: FastAPI, service: LiveService) -> None:
+def _add_status(app: FastAPI, service: Service) -> None:
     @app.get("/health", summary="Where the service stands", responses={503: {"model": schemas.HealthOut}})
     async def health(response: Response) -> schemas.HealthOut:
         standing = answers.health(service)

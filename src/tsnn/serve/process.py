@@ -15,7 +15,7 @@ import uvicorn
 from tsnn.errors import ConfigError
 from tsnn.serve.gate import JsonLines, log
 from tsnn.serve.http import build_application
-from tsnn.serve.service import LiveService
+from tsnn.serve.service import Service
 
 
 def run_service(
@@ -29,7 +29,7 @@ def run_service(
     _log_as_json()
     signal.signal(signal.SIGTERM, _leave)  # uvicorn hands the signal on when it has answered what it had
     try:
-        service = LiveService(run, queue_length=queue_length, snapshot_every=snapshot_every, say=log.warning)
+        service = Service(run, queue_length=queue_length, snapshot_every=snapshot_every, say=log.warning)
     except BaseException:
         listener.close()
         raise

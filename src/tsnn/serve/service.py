@@ -1,7 +1,7 @@
 """The live service without its HTTP: one predictor, one log, one writer.
 
     submit -> bounded queue -> writer: check, append to the log (one transaction for all that wait), apply, acknowledge
-    ask    -> bounded queue -> one asker: reads the predictor between two writes
+    answer -> bounded queue -> one reader: asks the predictor between two writes
 
 Requests that wait together are one group: they are taken in order of their times, so that clients that race with
 neighboring times are not refused for it. An event touches the state only after the log has it.
@@ -30,8 +30,8 @@ from tsnn.training.run import CONFIG, IDS, STATE, WEIGHTS
 
 HOME = "online"
 GROUP_EVENTS = 4000  # events that one transaction takes at most, unless a single request has more
-SLICE_EVENTS = 500  # events applied before askers get their turn
-GATHER_SECONDS = 0.002  # for the others of a crowd to arrive, where the last group was one: less than their own commit
+SLICE_EVENTS = 500  # events applied before readers get their turn
+GATHER_SECONDS = 0.002  # a pause for more requests to arrive, after a group of several; shorter than a commit
 Answer = TypeVar("Answer")
 Say = Callable[[str], None]
 
@@ -44,7 +44,7 @@ class UnavailableError(TsnnError):
     """The service cannot take the request now, through no fault of it."""
 
 
-class Outcome(NamedTuple):
+class Acknowledgment(NamedTuple):
     """What became of a request's events."""
 
     applied: int
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 class _Request:
     events: list[Event]
     key: str | None
-    done: Future[Outcome] = field(default_factory=Future)
+    done: Future[Acknowledgment] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
         self.done.set_running_or_notify_cancel()  # a client that hangs up cannot take its events back
@@ -77,7 +77,7 @@ class _Draft:
     admitted: list[tuple[_Request, int]] = field(default_factory=list)  # with its number of new events
 
 
-class LiveService:
+class Service:
     """A run that is asked and fed at the same time; every acknowledged event survives a kill at any moment."""
 
     def __init__(
@@ -94,15 +94,16 @@ class LiveService:
         self._folder_lock = FolderLock(self.home)
         try:
             self.log, self.predictor, self.snapshot_position = restore(run, identity, self._say)
-            self.applied, self.drift = self.snapshot_position, DriftTrace()
+            self.applied = self.snapshot_position
+            self.drift = DriftTrace()
             self._catch_up()
         except BaseException:
             self._folder_lock.release()
             raise
         self._queue: queue.Queue[_Request | None] = queue.Queue(queue_length)
         self._queue_length, self._snapshot_every = queue_length, snapshot_every
-        self._asker = ThreadPoolExecutor(1, "asker")
-        self._asking = threading.BoundedSemaphore(queue_length)
+        self._reader = ThreadPoolExecutor(1, "reader")
+        self._reads = threading.BoundedSemaphore(queue_length)
         self._snapshot_due = threading.Event()
         self._closing = self._ended = False
         self._suspect: LogError | None = None  # the log failed, and what it holds is not known yet
@@ -118,7 +119,7 @@ class LiveService:
 
     # Writing
 
-    def submit(self, events: Sequence[Event], key: str | None = None) -> Future[Outcome]:
+    def submit(self, events: Sequence[Event], key: str | None = None) -> Future[Acknowledgment]:
         """Queue a request: all of its events or none. The future ends when they are durable and applied."""
         request = _Request(list(events), key)
         if self._closing:
@@ -144,7 +145,7 @@ class LiveService:
             self._write(sorted(group, key=lambda request: request.events[0].t))
 
     def _gather(self, wait: bool) -> list[_Request]:
-        """Wait for a request and take all that wait behind it, those included that are about to if told to wait."""
+        """Wait for a request and take all that stand behind it; `wait` gives others a moment to arrive first."""
         group: list[_Request] = []
         events = 0
         while events < GROUP_EVENTS:
@@ -163,7 +164,7 @@ class LiveService:
 
     def _write(self, group: list[_Request]) -> None:
         try:
-            self._settle()
+            self._catch_up_if_suspect()
             draft = _Draft(self.predictor.clock)
             for request in group:
                 self._admit(request, draft)
@@ -174,7 +175,7 @@ class LiveService:
         except Exception as error:
             self._fail(group, error)
 
-    def _settle(self) -> None:
+    def _catch_up_if_suspect(self) -> None:
         """After a failed commit: apply what reached the log all the same, though nobody was told so."""
         if self._broken:
             raise UnavailableError("the state could not take a logged event; restart the service.")
@@ -248,7 +249,7 @@ class LiveService:
         return fresh
 
     def _apply(self, draft: _Draft) -> None:
-        """In slices that end where a request does, so that an asker never sees half of one."""
+        """In slices that end where a request does, so that a reader never sees half of one."""
         start = stop = 0
         for _, fresh in draft.admitted:
             stop += fresh
@@ -270,24 +271,25 @@ class LiveService:
         duplicates = sum(len(request.events) - fresh for request, fresh in draft.admitted)
         self.metrics.saw_events(len(draft.events), duplicates)
         for request, fresh in draft.admitted:
-            outcome = Outcome(fresh, len(request.events) - fresh, self.log.position, self.predictor.clock)
-            request.done.set_result(outcome)
+            repeated = len(request.events) - fresh
+            told = Acknowledgment(fresh, repeated, self.log.position, self.predictor.clock)
+            request.done.set_result(told)
 
-    # Asking
+    # Reading
 
-    def ask(self, question: Callable[[Predictor], Answer]) -> Future[Answer]:
-        """Answer from the state between two writes. The question must not write."""
+    def answer(self, read: Callable[[Predictor], Answer]) -> Future[Answer]:
+        """What `read` makes of the predictor between two writes. It must not write."""
         if self._closing:
             raise UnavailableError("the service is stopping; ask again once it is back.")
-        if not self._asking.acquire(blocking=False):
+        if not self._reads.acquire(blocking=False):
             raise BusyError(f"{self._queue_length} questions wait already; ask again in a moment.")
 
-        def answer() -> Answer:
+        def locked() -> Answer:
             with self.lock:
-                return question(self.predictor)
+                return read(self.predictor)
 
-        future = self._asker.submit(answer)
-        future.add_done_callback(lambda _: self._asking.release())  # also of one that was given up before its turn
+        future = self._reader.submit(locked)
+        future.add_done_callback(lambda _: self._reads.release())  # also of one that was given up before its turn
         return future
 
     # Snapshots and the end
@@ -331,7 +333,7 @@ class LiveService:
         for thread in self._threads:
             thread.join()
         self._refuse_the_rest()
-        self._asker.shutdown()
+        self._reader.shutdown()
         if self._broken is None:
             self.snapshot()
         self.log.close()

@@ -17,10 +17,11 @@ import numpy as np
 import torch
 
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
+from tsnn.data.question import Question
 from tsnn.data.split import Split, make_split
 from tsnn.errors import RunError, TsnnError
 from tsnn.evaluation.baselines import baseline
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import evaluate, validation_metric
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import Scorer
@@ -79,18 +80,18 @@ def run_job(job: Job) -> Record:
     split = study_split(job.data, job.shuffled)
     if identity_of(split) != job.identity:
         raise RunError(f"{job.data} has other rows here than where the study was planned; copy the same files.")
-    visibility = Visibility.parse(job.visibility)
+    question = Question(Visibility.parse(job.visibility))
     began = time.monotonic()
-    scorer, training = _scorer(job, split, visibility)
-    result = evaluate(scorer, split, visibility).to_dict()
+    scorer, training = _scorer(job, split, question)
+    result = evaluate(scorer, split, question).to_dict()
     seconds = round(time.monotonic() - began, 1)
     return {"format": FORMAT, "key": job.key, "job": asdict(job), **result, "training": training, "seconds": seconds}
 
 
-def _scorer(job: Job, split: Split, visibility: Visibility) -> tuple[Scorer, dict[str, Any] | None]:
+def _scorer(job: Job, split: Split, question: Question) -> tuple[Scorer, dict[str, Any] | None]:
     if job.scorer != MODEL:
         return baseline(job.scorer, data=split.stream.name, seed=job.seed), None
-    measure = validation_metric(split, visibility)
+    measure = validation_metric(split, question)
     history: list[float] = []
 
     def validate(model: TSNN) -> float:

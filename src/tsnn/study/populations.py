@@ -13,6 +13,7 @@ from dataclasses import asdict
 import torch
 
 from tsnn.config import Config
+from tsnn.data.question import Question
 from tsnn.engine.cuda import has_cupy
 from tsnn.engine.population import FREE
 from tsnn.errors import ConfigError, RunError, TsnnError
@@ -80,7 +81,7 @@ def run_population(jobs: list[Job], device: torch.device) -> Turns[list[Outcome]
     began = time.monotonic()
     trainer = PopulationTrainer([Config.parse(job.config) for job in jobs], split, device)
     trained = yield from trainer.run()
-    questions = make_questions(split, Visibility.parse(first.visibility))
+    questions = make_questions(split, Question(Visibility.parse(first.visibility)))
     answers = yield from trainer.evaluate(questions)
     whole = {"seconds": round(time.monotonic() - began, 1), "population": len(jobs)}
     outcomes = []

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from tsnn.data.catalog import list_data
 from tsnn.errors import ConfigError
 from tsnn.evaluation.baselines import COMPARED
+from tsnn.evaluation.catalog import list_data
 from tsnn.study.jobs import Job
 from tsnn.study.published import PAPER, best_peer, paper_figure, peers_alike
 from tsnn.study.store import Record

@@ -22,10 +22,11 @@ import tomli_w
 import torch
 
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
+from tsnn.data.question import Question
 from tsnn.data.split import Split, make_split
 from tsnn.engine.population import FREE
 from tsnn.errors import ConfigError, TsnnError
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import validation_metric
 from tsnn.evaluation.model import ModelScorer
 from tsnn.files import write_text
@@ -158,9 +159,9 @@ def run_trial(task: Task) -> None:
 def objective(trial: Any, search: Search, split: Split) -> float:
     """Best validation figure of a configuration; stops early where the median of other trials is better."""
     optuna = _optuna()
-    visibility = Visibility.parse(search.visibility)
+    question = Question(Visibility.parse(search.visibility))
     overrides = _overrides(trial, search)
-    measure = validation_metric(split, visibility)
+    measure = validation_metric(split, question)
     epochs = iter(range(10**9))
 
     def validate(model: TSNN) -> float:

@@ -11,8 +11,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from tsnn.data.catalog import data_root
 from tsnn.errors import ConfigError, RunError
+from tsnn.evaluation.suite import data_root
 
 T = TypeVar("T")
 R = TypeVar("R")

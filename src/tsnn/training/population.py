@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tsnn.config import Config
 from tsnn.data.negatives import NegativePool
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.engine.cuda import GROUP, plan_words
 from tsnn.engine.population import Population, Reads, Scores, Stack, check_alike
@@ -44,7 +45,7 @@ from tsnn.training.trainer import Trained, build_model
 from tsnn.training.turns import Turns
 from tsnn.training.warmup import BATCH, LR, NEGATIVES, training_plan
 from tsnn.transfer import send
-from tsnn.types import F64, Visibility
+from tsnn.types import F64
 
 SCORED = ("ce", "binary", "geo", "bias")  # losses of the scores; the others are means over the chunk's events
 WarmPlan = tuple[Tensor, np.random.Generator]  # raw features, and what draws the order of the events
@@ -80,10 +81,10 @@ class PopulationTrainer:
         self._shared = build_model(_on_host(configs[0]), split).to(device)  # for what is the same for all
         self._gap = self._shared.shape.mean_gap
         self.spec = PlanSpec.of(self.config, self._gap)
-        visibility = Visibility.parse(self.config.train.visibility)
-        self._cuts = visibility.cuts(self.stream.t, split.segment_starts)[: split.train_end]
-        self._pool = NegativePool.build(self.stream, split.train_end)
-        self._validation = validation_questions(split, visibility)
+        question = Question.of(self.config.train)
+        self._cuts = question.cuts(split)[: split.train_end]
+        self._pool = NegativePool.build(self.stream, split.train_end, question)
+        self._validation = validation_questions(split, question)
 
     def run(self) -> Turns[list[Trained]]:
         """Train to the end; models of failed members have the weights of their best epoch before."""

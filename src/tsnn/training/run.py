@@ -25,6 +25,7 @@ from torch import Tensor
 from tsnn.config import Config
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.queries import Share
+from tsnn.data.question import Question
 from tsnn.errors import RunError
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.replay import Listener, Replayed, replay
@@ -51,6 +52,11 @@ class Run:
     def config(self) -> Config:
         """The resolved configuration it was trained with."""
         return self.model.config
+
+    @property
+    def question(self) -> Question:
+        """What it was trained for and its figures answer, from the card."""
+        return Question.from_card(self.metrics.get("card", {}))
 
     @classmethod
     def load(cls, folder: str | Path) -> Run:

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from tsnn.config import Config
-from tsnn.data.catalog import default_split, load
 from tsnn.data.events import EventStream
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.engine.compiled import NOTICE, is_compiled
 from tsnn.errors import RunError
 from tsnn.evaluation.card import Result
+from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import compared_baselines, make_questions, validation_metric
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.questions import Questions
@@ -26,7 +27,7 @@ from tsnn.training.run import METRICS, FinalState, Run, save_run, write_config
 from tsnn.training.tensorboard import FOLDER as BOARD
 from tsnn.training.tensorboard import TensorBoard
 from tsnn.training.trainer import Trainer, check_device
-from tsnn.types import Progress, Visibility, unwatched
+from tsnn.types import Progress, unwatched
 
 Follow = Callable[[ModelScorer, Questions], Sequence[Listener]]
 
@@ -51,14 +52,14 @@ def train(
         raise RunError(f"{folder} already holds a finished run; choose another folder.")
     stream = data if isinstance(data, EventStream) else load(data)
     split = default_split(stream)
-    visibility = Visibility.parse(config.train.visibility)
+    question = Question.of(config.train)
     check_device(config.train)  # before anything is written
     torch.set_num_threads(1)  # the recurrence is sequential; a second thread only gets in its way
     if not is_compiled():
         progress(0, 1, NOTICE)
     folder.mkdir(parents=True, exist_ok=True)
     write_config(folder, config)
-    validate = validation_metric(split, visibility)
+    validate = validation_metric(split, question)
     with ExitStack() as open_files:
         board = open_files.enter_context(TensorBoard(folder / BOARD)) if config.train.tensorboard else None
         trainer = Trainer(
@@ -66,8 +67,8 @@ def train(
         )
         trained = trainer.run()
     rivals = compared_baselines(split.stream, config.train.seed) if compare else []
-    _fit(rivals, split, visibility, progress)
-    scorer, questions = ModelScorer(trained.model, split.stream), make_questions(split, visibility)
+    _fit(rivals, split, question, progress)
+    scorer, questions = ModelScorer(trained.model, split.stream), make_questions(split, question)
     final = FinalState(scorer, split.stream)
     results = _figures(scorer, split.stream, questions, rivals, [final, *follow(scorer, questions)], progress)
     metrics: dict[str, Any] = results[0].to_dict()
@@ -80,10 +81,10 @@ def train(
     return run
 
 
-def _fit(rivals: Sequence[Scorer], split: Split, visibility: Visibility, progress: Progress) -> None:
+def _fit(rivals: Sequence[Scorer], split: Split, question: Question, progress: Progress) -> None:
     for i, rival in enumerate(rivals):
         progress(i, len(rivals), f"fitting {rival.name}")
-        rival.fit(split, visibility)
+        rival.fit(split, question)
         progress(i + 1, len(rivals), f"fitting {rival.name}")
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from tsnn.config import Config, TrainConfig
 from tsnn.data.negatives import NegativePool
 from tsnn.data.queries import Queries
+from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.engine.cuda import has_cupy
 from tsnn.engine.engine import commit, make_store, pick_engine, run_update, score
@@ -36,7 +37,7 @@ from tsnn.training.journal import Journal
 from tsnn.training.optim import make_optimizer, set_rate
 from tsnn.training.tensorboard import TensorBoard
 from tsnn.training.warmup import warm_up
-from tsnn.types import Progress, Visibility, unwatched
+from tsnn.types import Progress, unwatched
 
 CHECKPOINT_SECONDS = 60.0
 Validate = Callable[[TSNN], float]
@@ -94,9 +95,9 @@ class Trainer:
         self.engine = pick_engine(config.train.engine, self.model.device)
         self.store = make_store(self.model, self.engine, self.stream.ids.keys)
         self.optimizer = make_optimizer(self.model, config.train)
-        cuts = Visibility.parse(config.train.visibility).cuts(self.stream.t, split.segment_starts)
-        self._cuts = cuts[: split.train_end]
-        self._pool = NegativePool.build(self.stream, split.train_end)
+        question = Question.of(config.train)
+        self._cuts = question.cuts(split)[: split.train_end]
+        self._pool = NegativePool.build(self.stream, split.train_end, question)
         self._path = None if folder is None else folder / "checkpoint.safetensors"
         self._board = board
         self._journal = Journal(None if folder is None else folder / "journal.jsonl")

@@ -1,4 +1,4 @@
-"""Answering a question from one moment of the state. Reads only."""
+"""Where a source stands at one moment of the state, and the scores of candidates as seen from there. Reads only."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Scores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
-    """A source asked about at a time: everything that does not depend on the candidate.
+class Standpoint:
+    """A source at a time: everything of its scores that does not depend on the candidate.
 
     Ids that the state has never heard of stand behind its nodes, as nodes without any event.
     """
@@ -70,7 +70,7 @@ class Question:
 
     def compare(self, cand: I64) -> Compared:
         """The geometry of these candidates (eq:sdist) from the kept synchronized coordinates."""
-        g, norm2 = self._lifted(cand)
+        g, norm2 = self._coordinates(cand)
         scalars = torch.empty(2, len(cand), dtype=g.dtype)
         distances(g.numpy(), self.q[0].numpy(), *scalars.numpy())
         own = self.source.h.square().sum(-1).expand(len(cand))
@@ -78,27 +78,30 @@ class Question:
         difference = self.q - g if self.state.model.config.features.transported_difference else None
         return Compared(geometry, self.source, difference)
 
-    def _lifted(self, cand: I64) -> tuple[Tensor, Tensor]:
-        store, settled = self.state.store, self.moment.settled
+    def _coordinates(self, cand: I64) -> tuple[Tensor, Tensor]:
+        """g and |h|^2 of the candidates; those of a run of neighboring indices are read in place, without a copy."""
+        store = self.state.store
         known = cand < store.num_nodes
         if known.all():
-            run = len(cand) and cand[-1] - cand[0] == len(cand) - 1 and (np.diff(cand) == 1).all()
-            return store.synchronized(slice(int(cand[0]), int(cand[-1]) + 1) if run else cand, settled)
-        g, norm2 = store.synchronized(np.where(known, cand, 0), settled)
-        mask = torch.from_numpy(known)  # a stalk of zeros has no length in any frame
+            is_run = len(cand) and cand[-1] - cand[0] == len(cand) - 1 and (np.diff(cand) == 1).all()
+            nodes = slice(int(cand[0]), int(cand[-1]) + 1) if is_run else cand
+            return store.synchronized(nodes, self.moment.settled)
+        g, norm2 = store.synchronized(np.where(known, cand, 0), self.moment.settled)
+        mask = torch.from_numpy(known)  # a stranger's stalk is zero, which has no length in any frame
         return g * mask[:, None], norm2 * mask
 
 
 @torch.no_grad()
-def ask(state: LiveState, src: Hashable, names: Sequence[Hashable], t: Any, edge_type: int) -> tuple[Question, I64]:
-    """The question and the indices of the named candidates."""
+def stand(state: LiveState, src: Hashable, names: Sequence[Hashable], t: Any, edge_type: int) -> tuple[Standpoint, I64]:
+    """Where the source stands, and the indices of the named candidates."""
     strangers: dict[Hashable, int] = {}
 
     def index(name: Hashable) -> int:
         known = state.ids.find(name)
         return strangers.setdefault(name, len(state.ids) + len(strangers)) if known is None else known
 
-    u, cand = index(src), np.array([index(name) for name in names], np.int64)
+    u = index(src)
+    cand = np.array([index(name) for name in names], np.int64)
     moment = state.moment(t)
     _seat(moment.counters, len(state.ids), strangers)
     stream = _no_rows(state, len(strangers), u >= len(state.ids))
@@ -111,20 +114,20 @@ def ask(state: LiveState, src: Hashable, names: Sequence[Hashable], t: Any, edge
     model = state.model
     source = model.source(Versions(h, F, h.new_zeros(0), h.new_zeros(0)), plan.score)
     q = reflect(model.live(source.F), source.h, eps=model.config.model.reflector_eps)
-    return Question(state, moment, u, t, edge_type, tuple(strangers), stream, source, q), cand
+    return Standpoint(state, moment, u, t, edge_type, tuple(strangers), stream, source, q), cand
 
 
 @torch.no_grad()
-def score_candidates(question: Question, cand: I64) -> Scores:
+def score_candidates(standpoint: Standpoint, cand: I64) -> Scores:
     """Scores of all candidates, in blocks."""
-    model = question.state.model
+    model = standpoint.state.model
     total, geometric, residual, edgebank = (np.empty(len(cand)) for _ in range(4))
     columns = Scores(total, geometric, residual, edgebank, np.empty(len(cand), np.bool_))
-    related = np.isin(cand, question.related)
+    related = np.isin(cand, standpoint.related)
     for start in range(0, len(cand), BLOCK):
         rows = slice(start, start + BLOCK)
-        plan = question.survey(cand[rows], related[rows])
-        parts = model.decode(question.compare(cand[rows]), plan, question.stream)
+        plan = standpoint.survey(cand[rows], related[rows])
+        parts = model.decode(standpoint.compare(cand[rows]), plan, standpoint.stream)
         for name in ("geometric", "residual", "edgebank"):
             getattr(columns, name)[rows] = getattr(parts, name).numpy()
         columns.seen[rows] = plan.facts[:, COLUMN["pair_count"]] > 0
@@ -132,18 +135,19 @@ def score_candidates(question: Question, cand: I64) -> Scores:
     return columns
 
 
-def _decodable(question: Question, cand: I64, facts: Any) -> ScorePlan:
+def _decodable(standpoint: Standpoint, cand: I64, facts: Any) -> ScorePlan:
     """A score plan of one query without version rows: geometry comes from kept coordinates."""
     none, no_rows = np.zeros(0, np.int32), np.zeros((1, 0), np.int32)
+    src, edge_type = np.array([standpoint.src]), np.array([standpoint.edge_type])
     return ScorePlan(
-        ptr=np.array([0, len(cand)]), cand=cand, src=np.array([question.src]), edge_type=np.array([question.edge_type]),
+        ptr=np.array([0, len(cand)]), cand=cand, src=src, edge_type=edge_type,
         src_h=none, src_F=none, cand_h=none, cand_F=none, facts=facts, num_pairs=np.zeros(1, np.int64),
         nbr_len=none, nbr_h=no_rows, nbr_F=no_rows, nbr_gap=np.zeros((1, 0)), nbr_type=no_rows,
     )  # fmt: skip
 
 
 def _seat(counters: Counters, known: int, strangers: Iterable[Hashable]) -> None:
-    """Rows behind the known nodes for ids without any event. They hold nothing but a signature, so nobody sees them."""
+    """Rows behind the known nodes for ids without any event: a signature and nothing else, so no score changes."""
     keys = np.array([stable_key(name) for name in strangers], np.uint64)
     counters.make_room(0, known + len(keys))
     dim = counters.tables.walk.shape[2]
@@ -151,12 +155,13 @@ def _seat(counters: Counters, known: int, strangers: Iterable[Hashable]) -> None
         counters.tables.walk[known : known + len(keys), 0] = signatures(keys, dim)
 
 
-def _no_rows(state: LiveState, strangers: int, asks_a_stranger: bool) -> EventStream:
-    """A stream of no events, with the types of all nodes and of the question's strangers."""
-    none, types = np.zeros(0, np.int64), state.node_type
+def _no_rows(state: LiveState, strangers: int, src_is_stranger: bool) -> EventStream:
+    """A stream of no events, with the types of all nodes and of the standpoint's strangers."""
+    none = np.zeros(0, np.int64)
+    types = state.node_type
     if types is not None and strangers:
         guessed = np.full(strangers, state.usual_type(1))
-        guessed[0] = state.usual_type(0 if asks_a_stranger else 1)
+        guessed[0] = state.usual_type(0 if src_is_stranger else 1)
         types = np.concatenate([types, guessed])
     relations = none if state.model.shape.num_relations else None
     return EventStream(none, none, np.zeros(0), state.ids, edge_type=relations, node_type=types)

@@ -1,8 +1,19 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tsnn.data import catalog
+from tsnn.data.question import Question
+from tsnn.data.split import split_by_time
 from tsnn.errors import InputError
+from tsnn.evaluation import catalog
+from tsnn.evaluation.baselines import Popularity
+from tsnn.evaluation.evaluate import evaluate, validation_metric, validation_questions
+from tsnn.evaluation.scorer import figures
+from tsnn.evaluation.stream import StreamQuestions
+from tsnn.evaluation.suite import DataEntry, Suite, data_root
+from tsnn.evaluation.tgb import stored_negatives
+from tsnn.types import Visibility
 
 
 @pytest.fixture
@@ -43,7 +54,7 @@ def test_default_splits(root):
 
 def test_tgb_negatives_by_name(root):
     split = catalog.default_split("tgb:tgbl-wiki")
-    ptr, values = catalog.tgb_negatives(split).query("test")
+    ptr, values = stored_negatives(split).query("test")
     a, b = split.bounds("test")
     assert len(ptr) == b - a + 1
     assert np.diff(ptr).max() == 6
@@ -77,7 +88,7 @@ def test_bad_addresses(root, address, says):
 
 
 def test_folders_and_columns_that_do_not_fit(root):
-    with pytest.raises(InputError, match="neither DGB nor TGB"):
+    with pytest.raises(InputError, match="a folder of no suite"):
         catalog.load(root)
     with pytest.raises(InputError, match="own columns"):
         catalog.load("dgb:uci", src="u")
@@ -89,11 +100,41 @@ def test_default_root_is_beside_the_project(tmp_path, monkeypatch):
     inner.mkdir(parents=True)
     (tmp_path / "project" / "pyproject.toml").write_text("")
     monkeypatch.chdir(inner)
-    assert catalog.data_root() == tmp_path / "shared" / "data"
+    assert data_root() == tmp_path / "shared" / "data"
+
+
+def test_a_suite_is_its_record_and_a_line_of_the_roster(root, monkeypatch, tmp_path):
+    """Nothing else has to know it: it is listed, loaded by name and from its folder, split, asked and chosen by."""
+    stream = replace(catalog.load("synthetic:roles:events=300,nodes=50"), name="toy:blocks")
+
+    class Ranked(StreamQuestions):
+        protocol, metric = "toy", "mrr"
+
+    toy = Suite(
+        "toy",
+        "toy:NAME",
+        load=lambda name: stream if name == "blocks" else None,
+        split=lambda stream: split_by_time(stream, 0.1, 0.1),
+        questions=Ranked,
+        entries=lambda: [DataEntry("toy:blocks", "generated", True)],
+        read_folder=lambda folder: stream if folder.name == "blocks" else None,
+    )
+    monkeypatch.setitem(catalog.ROSTER, "toy", toy)
+    (tmp_path / "blocks").mkdir()
+    assert catalog.load("toy:blocks") is stream is catalog.load(tmp_path / "blocks")
+    assert "toy:blocks" in [entry.address for entry in catalog.list_data()]
+    split = catalog.default_split("toy:blocks")
+    assert split.stream.num_events - split.val_end == pytest.approx(30, abs=3)
+    result = evaluate(Popularity(), split, Visibility("strict"))
+    assert result.card.protocol == "toy"
+    chosen_by = validation_metric(split, Question())(Popularity())
+    questions = validation_questions(split, Question())
+    assert chosen_by == figures(Popularity(), stream, questions).metrics["val"]["mrr"] < 1
 
 
 @pytest.mark.parametrize("address", ["dgb:uci", "dgb:enron", "tgb:tgbl-wiki"])
-def test_listed_counts_are_the_loaded_ones(real, address):
-    stream = real(address)
+def test_listed_counts_are_the_loaded_ones(need_data, address):
+    need_data(address.replace(":", "/").replace("-", "_"))
+    stream = catalog.load(address)
     entry = next(entry for entry in catalog.list_data() if entry.address == address)
     assert (entry.num_nodes, entry.num_events) == (stream.num_nodes, stream.num_events)

@@ -1,0 +1,91 @@
+"""The question that a run is about: whom does this source turn to next? Said once, for everybody who asks it.
+
+Training draws negatives for it, every figure says how well it was answered, and `recommend` asks it again while events
+come in. A run keeps it on its card, so that recommendations are ranked among those that the figures were made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tsnn.config import TrainConfig
+from tsnn.data.events import EventStream
+from tsnn.data.split import Split
+from tsnn.errors import InputError
+from tsnn.types import I64, Bool, Visibility
+
+CANDIDATES = ("destinations", "all")
+_STRICT = Visibility("strict")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Nodes that a negative may be, by their type; a stream without node types has one type."""
+
+    nodes: I64  # type after type, ascending inside each
+    starts: I64  # (types + 1,) where each type begins
+
+    def of_type(self, kind: int) -> I64:
+        """The nodes of one type."""
+        return self.nodes[self.starts[kind] : self.starts[kind + 1]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Who may be the answer, what it is set against when an answer is judged, and what may be known of the past."""
+
+    visibility: Visibility = _STRICT
+    candidates: str = "destinations"  # whoever has been a destination, or all nodes
+    negatives: str | None = None  # how figures choose them, one of their protocol's strategies; None is its first
+
+    def __post_init__(self) -> None:
+        if self.candidates not in CANDIDATES:
+            raise InputError(
+                f"candidates {self.candidates!r} are none of {', '.join(CANDIDATES)}; name nodes in a list."
+            )
+
+    @classmethod
+    def of(cls, train: TrainConfig) -> Question:
+        """What a run of these settings is trained for, validated on, evaluated on and asked."""
+        return cls(Visibility.parse(train.visibility))
+
+    @classmethod
+    def from_card(cls, card: Mapping[str, Any]) -> Question:
+        """Read what `to_card` wrote; a card from before there were questions has the usual one."""
+        told = {"visibility": card.get("visibility", "strict"), **card.get("question", {})}
+        return cls(**{**told, "visibility": Visibility.parse(told["visibility"])})
+
+    def to_card(self) -> dict[str, Any]:
+        """As it stands on a card, in words."""
+        return {**asdict(self), "visibility": str(self.visibility)}
+
+    def cuts(self, split: Split) -> I64:
+        """For each row of the split, how many rows from the start its answer may know of."""
+        return self.visibility.cuts(split.stream.t, split.segment_starts)
+
+    def pool(self, stream: EventStream, rows: int | None = None) -> Pool:
+        """Whom negatives are drawn from, as the first `rows` of a stream tell it (by default all of them)."""
+        nodes = np.arange(stream.num_nodes) if self.candidates == "all" else np.unique(stream.dst[:rows])
+        types = node_types(stream, nodes)
+        order = np.argsort(types, kind="stable")
+        starts = np.searchsorted(types[order], np.arange(max(stream.num_types, 1) + 1))
+        return Pool(nodes[order], starts.astype(np.int64))
+
+    def may_answer(self, in_degree: I64, node_type: I64 | None) -> Bool:
+        """Which nodes may be recommended, given how often each has been a destination so far.
+
+        Where nodes have types, one of a type that has been a destination may be the next, though never chosen yet.
+        """
+        chosen: Bool = in_degree > 0
+        if self.candidates == "all":
+            return np.ones_like(chosen)
+        return chosen if node_type is None else np.isin(node_type, np.unique(node_type[chosen]))
+
+
+def node_types(stream: EventStream, nodes: I64) -> I64:
+    """Types of nodes; zeros where the stream has none."""
+    return np.zeros(nodes.shape, np.int64) if stream.node_type is None else stream.node_type[nodes]
