@@ -9,7 +9,7 @@ from tsnn.errors import InputError
 from tsnn.evaluation import catalog
 from tsnn.evaluation.baselines import Popularity
 from tsnn.evaluation.evaluate import evaluate, validation_metric, validation_questions
-from tsnn.evaluation.scorer import figures
+from tsnn.evaluation.replay import figures
 from tsnn.evaluation.stream import StreamQuestions
 from tsnn.evaluation.suite import DataEntry, Suite, data_root
 from tsnn.evaluation.tgb import stored_negatives

@@ -195,43 +195,31 @@ class Baseline:
     compared: bool = False  # set beside every model unless told otherwise
 
 
-ROSTER = {
-    entry.name: entry
-    for entry in (
-        Baseline(
-            "edgebank",
-            "whether the pair is in memory",
-            lambda mode, data, seed: EdgeBank(mode or best_edgebank_mode(data)),
-            modes=MODES,
-            compared=True,
-        ),
-        Baseline(
-            "popularity",
-            "how often the candidate was a destination",
-            lambda mode, data, seed: Popularity(),
-            compared=True,
-        ),
-        Baseline(
-            "recency",
-            "how recently the candidate was a destination",
-            lambda mode, data, seed: Recency(),
-            compared=True,
-        ),
-        Baseline(
-            "features",
-            "a small network on counts and gaps of the data, without states",
-            lambda mode, data, seed: _features(seed, successor=False),
-            learns=True,
-            compared=True,
-        ),
-        Baseline(
-            "features+successor",
-            "the same with what tends to follow a source's last destinations",
-            lambda mode, data, seed: _features(seed, successor=True),
-            learns=True,
-        ),
-    )
-}
+_BASELINES = (
+    Baseline(
+        "edgebank",
+        "whether the pair is in memory",
+        lambda mode, data, seed: EdgeBank(mode or best_edgebank_mode(data)),
+        modes=MODES,
+        compared=True,
+    ),
+    Baseline("popularity", "how often the candidate was a destination", lambda *_: Popularity(), compared=True),
+    Baseline("recency", "how recently the candidate was a destination", lambda *_: Recency(), compared=True),
+    Baseline(
+        "features",
+        "a small network on counts and gaps of the data, without states",
+        lambda mode, data, seed: _features(seed, successor=False),
+        learns=True,
+        compared=True,
+    ),
+    Baseline(
+        "features+successor",
+        "the same with what tends to follow a source's last destinations",
+        lambda mode, data, seed: _features(seed, successor=True),
+        learns=True,
+    ),
+)
+ROSTER = {entry.name: entry for entry in _BASELINES}
 COMPARED = tuple(name for name, entry in ROSTER.items() if entry.compared)
 
 

@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tsnn.data.events import EventStream
-from tsnn.data.question import Question
 from tsnn.data.split import Split
 
 PACKAGES = ("tsnn", "torch", "numpy", "numba", "scikit-learn")
@@ -47,30 +46,6 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON would hold it."""
         return asdict(self)
-
-
-def make_card(
-    protocol: str,
-    split: Split,
-    question: Question,
-    *,
-    negatives: dict[str, Any],
-    aggregation: str,
-    notes: list[str],
-) -> Card:
-    """The card of one evaluation."""
-    return Card(
-        protocol=protocol,
-        data=data_card(split.stream),
-        split=split_card(split),
-        question=question.to_card(),
-        visibility=str(question.visibility),
-        updates=UPDATES[question.visibility.kind] + "; the state runs on through train, validation and test",
-        negatives=negatives,
-        aggregation=aggregation,
-        versions=versions(),
-        notes=notes,
-    )
 
 
 def data_card(stream: EventStream) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tsnn.data.queries import Asked, Joined, Ranking
 from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError
-from tsnn.evaluation.card import Result, make_card
+from tsnn.evaluation.card import UPDATES, Card, Result, data_card, split_card, versions
 from tsnn.evaluation.metrics import quick_average_precision, rank_metrics, ranks
 from tsnn.types import F64, I64, Bool
 
@@ -83,15 +83,20 @@ class Questions(ABC):
     def result(self, scorer: str, answers: F64) -> Result:
         """Figures of every set, with their card."""
         found = {name: self.figures(own) for name, own in self.outcomes(answers).items()}
-        card = make_card(
-            self.protocol,
-            self.split,
-            self.question,
+        stream, visibility = self.split.stream, self.question.visibility
+        card = Card(
+            protocol=self.protocol,
+            data=data_card(stream),
+            split=split_card(self.split),
+            question=self.question.to_card(),
+            visibility=str(visibility),
+            updates=UPDATES[visibility.kind] + "; the state runs on through train, validation and test",
             negatives={"strategy": self.question.negatives, **self.negatives()},
             aggregation=self.aggregation,
+            versions=versions(),
             notes=[self.note] if any(name.startswith("new_") for name in found) else [],
         )
-        return Result(scorer, self.split.stream.name, found, card)
+        return Result(scorer, stream.name, found, card)
 
     def validation(self, answers: F64) -> float:
         """The figure of the validation rows that chooses epochs and settings, to rounding and without the rest."""
