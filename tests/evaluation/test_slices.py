@@ -22,7 +22,7 @@ from tsnn.evaluation.replay import Answers, replay, score_queries
 from tsnn.evaluation.scorer import Scorer
 from tsnn.evaluation.slices import FACTS, FEW, error_slices, masks
 
-STRICT = Question()
+QUESTION = Question()
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def split() -> Split:
 
 
 def fared_and_facts(scorer: Scorer, split: Split) -> tuple[Outcomes, dict[str, np.ndarray]]:
-    questions = make_questions(split, STRICT, sets=("test",))
+    questions = make_questions(split, QUESTION, sets=("test",))
     scores = Answers(questions)
     facts = {name: Answers(questions, lambda seen, name=name: seen.fact(name)) for name in FACTS}
     replay(scorer, split.stream, [scores, *facts.values()])
@@ -63,7 +63,7 @@ def test_slices_by_one_thing_cover_the_positives_once(split: Split) -> None:
 
 def test_a_slice_holds_its_own_positives_and_negatives(split: Split) -> None:
     scorer = baseline("edgebank:unlimited")
-    found = {(entry.by, entry.slice): entry for entry in error_slices(scorer, split, STRICT)}
+    found = {(entry.by, entry.slice): entry for entry in error_slices(scorer, split, QUESTION)}
     fared, facts = fared_and_facts(scorer, split)
     repeat = facts["pair_count"] > 0
     own = found["kind of event", "repeat"]
@@ -78,12 +78,12 @@ def test_a_slice_holds_its_own_positives_and_negatives(split: Split) -> None:
 @pytest.mark.parametrize("name", ["popularity", "edgebank"])
 def test_all_of_a_segment_is_the_protocols_own_figure(split: Split, name: str) -> None:
     """The negative that AP is measured against is not among the candidates that MRR ranks."""
-    whole = error_slices(baseline(name), split, STRICT)[0]
-    figures = evaluate(baseline(name), split, STRICT, sets=("test",)).metrics["test"]
+    whole = error_slices(baseline(name), split, QUESTION)[0]
+    figures = evaluate(baseline(name), split, QUESTION, sets=("test",)).metrics["test"]
     assert whole.slice == "all"
     assert whole.ap == pytest.approx(figures["ap_pooled"])
     assert whole.mrr == pytest.approx(figures["mrr"])
-    asked = make_questions(split, STRICT, sets=("test",)).asked
+    asked = make_questions(split, QUESTION, sets=("test",)).asked
     with_it = ranks(score_queries(baseline(name), split.stream, asked), asked.ptr)
     assert (1 / with_it).mean() != pytest.approx(figures["mrr"])
 
@@ -92,8 +92,8 @@ def test_all_of_a_suite_is_its_pooled_figure(need_data) -> None:
     need_data("dgb/uci")
     split = default_split(load("dgb:uci"))
     scorer = baseline("popularity")
-    whole = error_slices(scorer, split, STRICT)[0]
-    assert whole.ap == pytest.approx(evaluate(scorer, split, STRICT, sets=("test",)).metrics["test"]["ap_pooled"])
+    whole = error_slices(scorer, split, QUESTION)[0]
+    assert whole.ap == pytest.approx(evaluate(scorer, split, QUESTION, sets=("test",)).metrics["test"]["ap_pooled"])
 
 
 def test_the_command_and_the_report_print_one_table(tmp_path) -> None:

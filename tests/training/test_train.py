@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tsnn.cli.main import app
 from tsnn.config import Config
+from tsnn.data.question import Question
 from tsnn.evaluation.baselines import COMPARED, baseline
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import evaluate
@@ -18,7 +19,6 @@ from tsnn.evaluation.model import ModelScorer
 from tsnn.training.run import STATE, Run, final_state, read_tensors
 from tsnn.training.train import train
 from tsnn.training.trainer import build_model
-from tsnn.types import Visibility
 
 DATA = "synthetic:roles:events=600,nodes=40"
 TINY = {"train.epochs": 1, "model.stalk_dim": 8, "model.hidden_dim": 8}
@@ -59,11 +59,11 @@ def test_a_verification_is_one_replay(rows_run, tmp_path):
 
 def test_one_replay_gives_what_separate_ones_give(tmp_path):
     run = train(DATA, tmp_path / "run", Config.build(overrides=TINY))
-    split, strict = default_split(load(DATA)), Visibility.parse("strict")
+    split = default_split(load(DATA))
     model = Run.load(run.folder).model
-    assert evaluate(ModelScorer(model, split.stream), split, strict).metrics == run.metrics["metrics"]
+    assert evaluate(ModelScorer(model, split.stream), split, Question()).metrics == run.metrics["metrics"]
     for name, held in zip(COMPARED, run.metrics["baselines"], strict=True):
-        assert evaluate(baseline(name), split, strict).metrics == held["metrics"]
+        assert evaluate(baseline(name), split, Question()).metrics == held["metrics"]
     saved, alone = read_tensors(run.folder / STATE)[0], final_state(model, split.stream)
     assert saved.keys() == alone.keys()
     assert all(torch.equal(saved[name], alone[name]) for name in alone)

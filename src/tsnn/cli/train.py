@@ -10,7 +10,7 @@ import typer
 from tsnn.cli.display import console, print_figures, print_json, shown_bar
 from tsnn.cli.options import Data, Json, Settings
 from tsnn.config import Config, parse_override
-from tsnn.evaluation.catalog import default_split, load
+from tsnn.evaluation.catalog import load
 from tsnn.files import check_folder_target
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def train(
 
     with shown_bar(json) as progress:
         run = train_run(stream, out, settings, compare=compare, follow=follow, progress=progress)
-    write_report(run, tracers[0].trace(default_split(stream)))
+    write_report(run, tracers[0].trace())
     if json:
         print_json(run.metrics)
     else:

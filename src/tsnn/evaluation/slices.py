@@ -54,8 +54,9 @@ class Slices(Listener):
         for answers in (self._scores, *self._facts.values()):
             answers.hear(seen, own)
 
-    def of(self, split: Split, segment: str) -> list[Slice]:
+    def of(self, segment: str) -> list[Slice]:
         """All slices of a segment but those of few positives."""
+        split = self._scores.questions.split
         fared = self._scores.outcomes()[segment]
         facts = {name: answers.outcomes()[segment].positive for name, answers in self._facts.items()}
         found = []
@@ -75,7 +76,7 @@ def error_slices(
     scorer.fit(split, question)
     slices = Slices(make_questions(split, question, sets=(segment,)))
     replay(scorer, split.stream, [slices], progress=progress, text=f"evaluating {scorer.name}")
-    return slices.of(split, segment)
+    return slices.of(segment)
 
 
 def masks(split: Split, rows: I64, facts: dict[str, F64]) -> Masks:

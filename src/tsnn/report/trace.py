@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from tsnn.data.queries import Share
-from tsnn.data.split import Split
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import Answers, Listener, Replayed
@@ -72,14 +71,14 @@ class Tracer(Listener):
         self._smooth.append(seen.versions.smooth.double().cpu().numpy())
         self._eigenvalues += _spectra(seen.block.update, self._every)
 
-    def trace(self, split: Split) -> Trace:
+    def trace(self) -> Trace:
         """All blocks as one, and what they say of the test rows."""
         tested = [answers.outcomes()["test"] for answers in self._parts]
         return Trace(
             rows=tested[0].rows,
             positive=np.stack([part.positive for part in tested], axis=1),
             negative=np.stack([part.negative for part in tested], axis=1),
-            slices=self._slices.of(split, "test"),
+            slices=self._slices.of("test"),
             energy=np.concatenate(self._energy),
             smooth=np.concatenate(self._smooth),
             eigenvalues=np.concatenate([np.zeros(0), *self._eigenvalues]),

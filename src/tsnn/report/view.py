@@ -49,7 +49,7 @@ def trace_run(run: Run, split: Split, progress: Progress = unwatched) -> Trace:
     scorer = ModelScorer(run.model, split.stream)
     tracer = Tracer(scorer, make_questions(split, run.question))
     replay(scorer, split.stream, [tracer], progress=progress, text=f"replaying {run.folder.name}")
-    return tracer.trace(split)
+    return tracer.trace()
 
 
 def make_view(run: Run, trace: Trace | None) -> View:
