@@ -29,6 +29,14 @@ def test_every_piece_of_work_has_a_bar_of_its_own(shown):
     assert last.index("evaluating") < last.index("comparing")
 
 
+@pytest.mark.parametrize(("total", "pace"), [(40, "20/40"), (4_000_000, "/s")])
+def test_few_things_are_counted_and_many_timed(shown, total, pace):
+    with display.shown_bar(quiet=False) as progress:
+        progress(total // 4, total, "working")
+        progress(total // 2, total, "working")
+    assert pace in shown.getvalue()
+
+
 def test_nothing_is_drawn_before_there_is_something_to_show(shown):
     with display.shown_bar(quiet=False):
         pass

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -23,13 +23,17 @@ def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=2))
 
 
-class _Rate(ProgressColumn):
-    """How much is done a second, where that is much."""
+COUNTABLE = 1000  # of fewer things than this one wants to know how many are done, of more how fast it goes
+
+
+class _Pace(ProgressColumn):
+    """How many are done, or how many a second."""
 
     def render(self, task: rich_progress.Task) -> Text:
-        """The speed as one number."""
-        speed = task.finished_speed or task.speed or 0
-        return Text(f"{speed:,.0f}/s" if speed >= 10 else "")
+        """In a few letters: a terminal is narrow."""
+        if (task.total or 0) < COUNTABLE:
+            return Text(f"{task.completed:.0f}/{task.total:.0f}")
+        return Text(f"{task.finished_speed or task.speed or 0:,.0f}/s")
 
 
 @contextmanager
@@ -41,7 +45,7 @@ def shown_bar(quiet: bool) -> Iterator[Progress]:
     if quiet:
         yield unwatched
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), _Pace(), TimeRemainingColumn())
     bars = rich_progress.Progress(*columns, console=console)
 
     def show(done: int, total: int, text: str = "") -> None:

@@ -68,7 +68,8 @@ def train(
         trained = trainer.run()
     rivals = compared_baselines(split.stream, config.train.seed) if compare else []
     _fit(rivals, split, question, progress)
-    scorer, questions = ModelScorer(trained.model, split.stream), make_questions(split, question)
+    scorer = ModelScorer(trained.model, split.stream)
+    questions = make_questions(split, question)
     final = FinalState(scorer, split.stream)
     results = _figures(scorer, split.stream, questions, rivals, [final, *follow(scorer, questions)], progress)
     metrics: dict[str, Any] = results[0].to_dict()
