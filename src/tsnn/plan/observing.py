@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tsnn.kernel_cache import kernel
+from tsnn.kernel_cache import inlined, kernel
 from tsnn.plan.facts import STEPS
 from tsnn.plan.tables import (
     EMPTY,
@@ -21,6 +21,7 @@ from tsnn.plan.tables import (
     Options,
     Rows,
     Tables,
+    borrow,
     find,
     find_bank,
     pair_of,
@@ -28,7 +29,7 @@ from tsnn.plan.tables import (
 )
 
 
-@kernel()
+@inlined()
 def _push(tab: Tables, node: Int, other: Int, t: float, rel: Int) -> None:
     at = tab.ring_len[node] % tab.ring_id.shape[1]
     tab.ring_id[node, at] = other
@@ -37,7 +38,7 @@ def _push(tab: Tables, node: Int, other: Int, t: float, rel: Int) -> None:
     tab.ring_len[node] += 1
 
 
-@kernel()
+@inlined()
 def _observe_pair(tab: Tables, u: Int, v: Int, t: float, strength: float) -> None:
     i = find(tab.pair_key, pair_of(u, v))
     if tab.pair_key[i] == EMPTY:
@@ -48,7 +49,7 @@ def _observe_pair(tab: Tables, u: Int, v: Int, t: float, strength: float) -> Non
     tab.pair_strength[i] = strength
 
 
-@kernel()
+@inlined()
 def _expire(tab: Tables, t: float, window: float) -> None:
     """alg:edgebank, Expire: forget what is older than the window."""
     capacity = len(tab.queue_t)
@@ -64,7 +65,7 @@ def _expire(tab: Tables, t: float, window: float) -> None:
         tab.ints[QUEUE_HEAD] += 1
 
 
-@kernel()
+@inlined()
 def _observe_bank(tab: Tables, u: Int, v: Int, rel: Int, t: float, window: float) -> None:
     """alg:edgebank, Observe."""
     i = find_bank(tab.bank_key, tab.bank_rel, pair_of(u, v), rel)
@@ -89,7 +90,7 @@ def _observe_bank(tab: Tables, u: Int, v: Int, rel: Int, t: float, window: float
     tab.bank_last[i] = t
 
 
-@kernel()
+@inlined()
 def _observe_move(tab: Tables, u: Int, v: Int) -> None:
     previous = tab.last_dst[u, 0]
     if previous >= 0:
@@ -111,7 +112,7 @@ def _observe_move(tab: Tables, u: Int, v: Int) -> None:
     tab.last_dst[u, 0] = v
 
 
-@kernel()
+@inlined()
 def _fade(tab: Tables, node: Int, t: float, rate: float) -> None:
     """Bring a node's walks to time t: one of i steps fades i times."""
     if tab.degree[node]:
@@ -123,7 +124,7 @@ def _fade(tab: Tables, node: Int, t: float, rate: float) -> None:
                 tab.walk[node, i, x] = np.float32(tab.walk[node, i, x] * fade)
 
 
-@kernel()
+@inlined()
 def _observe_walks(tab: Tables, u: Int, v: Int, t: float, rate: float) -> None:
     """Every walk from one end goes on to the other. Longest first: a step must not be taken twice."""
     _fade(tab, u, t, rate)
@@ -137,7 +138,7 @@ def _observe_walks(tab: Tables, u: Int, v: Int, t: float, rate: float) -> None:
                 tab.walk[v, i, x] += from_u
 
 
-@kernel()
+@inlined()
 def _observe_activity(tab: Tables, node: Int, role: Int, t: float, strength: float, rate: float) -> None:
     if tab.degree[node]:
         fade = math.exp(-rate * (t - tab.last_t[node]))
@@ -147,7 +148,7 @@ def _observe_activity(tab: Tables, node: Int, role: Int, t: float, strength: flo
     tab.recent[node, 2] += strength
 
 
-@kernel()
+@inlined()
 def observe(tab: Tables, opt: Options, rows: Rows, r: int) -> None:
     """Let every counter know of one event."""
     u, v, t, rel, strength = rows.src[r], rows.dst[r], rows.t[r], rows.rel[r], rows.strength[r]
@@ -176,5 +177,6 @@ def observe(tab: Tables, opt: Options, rows: Rows, r: int) -> None:
 @kernel()
 def advance(tab: Tables, opt: Options, rows: Rows, start: Int, stop: Int) -> None:
     """Observe rows without planning anything: how a resumed run brings its counters back."""
+    tab, rows = borrow(tab), borrow(rows)
     for r in range(start, stop):
         observe(tab, opt, rows, r)

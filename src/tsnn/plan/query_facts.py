@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from tsnn.kernel_cache import kernel
+from tsnn.kernel_cache import inlined, kernel
 from tsnn.plan.facts import AT, STEPS, UNSEEN
 from tsnn.plan.tables import (
     EMPTY,
@@ -37,7 +36,7 @@ TINY = 1e-12  # a node without walks has no direction
 Marked = tuple[Int, Int, float]  # what `mark_source` says: stamp, number of neighbors, hop mass
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def _recent_facts(
     tab: Tables, opt: Options, node: Int, t: float, recent: Int, in_share: Int, strength: Int, row: F64
 ) -> None:
@@ -48,7 +47,7 @@ def _recent_facts(
     row[strength] = tab.recent[node, 2] / events
 
 
-@njit(nogil=True, forceinline=True, fastmath={"reassoc", "contract"})
+@inlined(fastmath={"reassoc", "contract"})
 def _dot(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
     total = np.float32(0.0)
     for x in range(len(a)):
@@ -56,20 +55,20 @@ def _dot(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
     return float(total)
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def _step_worth(tab: Tables, opt: Options, node: Int, t: float) -> float:
     """What a step of the node's walks, as of its last event, is worth by now."""
     return math.exp(-opt.walk_rate * (t - tab.last_t[node])) if tab.degree[node] else 0.0
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def _walk_squares(tab: Tables, node: Int, worth: float, column: Int, row: F64) -> None:
     """Walks of a node that meet each other; the columns of source and candidate alternate, from `column` on."""
     for i in range(1, STEPS + 1):
         row[column + 2 * (i - 1)] = worth ** (2 * i) * _dot(tab.walk[node, i], tab.walk[node, i])
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def source_facts(tab: Tables, opt: Options, u: Int, t: float, row: F64) -> float:
     """Begin a query's facts with what its source says by itself; returns what a step of its walks is worth."""
     row[:] = UNSEEN
@@ -83,7 +82,7 @@ def source_facts(tab: Tables, opt: Options, u: Int, t: float, row: F64) -> float
     return worth
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def own_facts(tab: Tables, opt: Options, c: Int, t: float, row: F64) -> None:
     """What a candidate says by itself, its walks apart."""
     if tab.degree[c]:
@@ -96,7 +95,7 @@ def own_facts(tab: Tables, opt: Options, c: Int, t: float, row: F64) -> None:
         row[AT.dst_in_gap] = t - tab.last_in_t[c]
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def walk_facts(tab: Tables, opt: Options, u: Int, c: Int, t: float, worth_u: float, row: F64) -> None:
     """Inner products of the walks' sums: random signatures of different nodes cancel, equal ones count."""
     worth_c = _step_worth(tab, opt, c, t)
@@ -117,7 +116,7 @@ def walk_facts(tab: Tables, opt: Options, u: Int, c: Int, t: float, worth_u: flo
         fade_u *= worth_u
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def _pair_facts(tab: Tables, u: Int, c: Int, t: float, row: F64) -> None:
     i = find(tab.pair_key, pair_of(u, c))
     if tab.pair_key[i] != EMPTY:
@@ -129,7 +128,7 @@ def _pair_facts(tab: Tables, u: Int, c: Int, t: float, row: F64) -> None:
         row[AT.reverse_count] = tab.pair_count[i]
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def _bank_facts(tab: Tables, u: Int, c: Int, rel: Int, t: float, window: float, row: F64) -> None:
     """alg:edgebank, Score: a pure count inside the window (D-02)."""
     i = find_bank(tab.bank_key, tab.bank_rel, pair_of(u, c), rel)
@@ -146,7 +145,7 @@ def _bank_facts(tab: Tables, u: Int, c: Int, rel: Int, t: float, window: float, 
         row[AT.bank_gap] = t - tab.bank_last[i]
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def _successor_facts(tab: Tables, u: Int, c: Int, row: F64) -> None:
     for j in range(3):
         p = tab.last_dst[u, j]
@@ -164,7 +163,7 @@ def _successor_facts(tab: Tables, u: Int, c: Int, row: F64) -> None:
             row[AT.succ_pair_share] = tab.trip_count[i] / tab.succ_count[find(tab.succ_key, pair_of(before, last))]
 
 
-@kernel()
+@inlined()
 def mark_source(tab: Tables, scr: Scratch, opt: Options, u: Int) -> Marked:
     """Stamp the source's recent neighbors and, two hops out, theirs."""
     scr.stamp[0] += 1
@@ -198,7 +197,7 @@ def mark_source(tab: Tables, scr: Scratch, opt: Options, u: Int) -> Marked:
     return stamp, distinct, mass
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def _neighbor_facts(tab: Tables, scr: Scratch, opt: Options, c: Int, t: float, marked: Marked, row: F64) -> None:
     """app:optional_score_features: common neighbors, and the capped 2-hop expansion."""
     stamp, distinct, mass = marked
@@ -208,7 +207,7 @@ def _neighbor_facts(tab: Tables, scr: Scratch, opt: Options, c: Int, t: float, m
     hops = 0.0
     for back in range(ring_size(tab, c, opt.cn_neighbors)):
         at = ring_at(tab, c, back)
-        x = tab.ring_id[c, at]
+        x: int = tab.ring_id[c, at]
         if scr.seen[x] == once:
             continue
         scr.seen[x] = once
@@ -226,7 +225,7 @@ def _neighbor_facts(tab: Tables, scr: Scratch, opt: Options, c: Int, t: float, m
     row[AT.two_hop_share] = hops / max(1.0, mass)
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def shared_facts(
     tab: Tables, scr: Scratch, opt: Options, u: Int, c: Int, rel: Int, t: float, marked: Marked, row: F64
 ) -> None:
@@ -256,7 +255,7 @@ def shared_events(tab: Tables, u: Int, cand: I64, events: I64) -> None:
         events[j] = total
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def _count(keys: I64, counts: I64, key: Int) -> Int:
     i = find(keys, key)
     return counts[i] if keys[i] != EMPTY else 0

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from tsnn.kernel_cache import kernel
+from tsnn.kernel_cache import inlined, kernel
 from tsnn.plan.counters import Counters
 from tsnn.plan.facts import FACTS
 from tsnn.plan.query_facts import mark_source, own_facts, shared_facts, source_facts, walk_facts
@@ -57,7 +56,7 @@ def _fill(
             shared_facts(tab, scr, opt, u, c, rel, t, marked, facts[j])
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def _is_near(tab: Tables, scr: Scratch, c: Int, stamp: Int) -> bool:
     """Whether the candidate may share a neighbor with the source, straight or over two hops."""
     for at in range(min(tab.ring_len[c], tab.ring_id.shape[1])):  # all of them: one too many does no harm

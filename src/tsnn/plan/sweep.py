@@ -7,10 +7,9 @@ count outputs of the chunk from OUT on. `resolve` shifts them once the sweep is 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from tsnn.kernel_cache import kernel
+from tsnn.kernel_cache import inlined, kernel
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.plan.observing import observe
 from tsnn.plan.query_facts import Marked, mark_source, own_facts, shared_facts, source_facts, walk_facts
@@ -20,7 +19,7 @@ from tsnn.types import F64, I32, I64
 OUT = np.int32(1 << 30)
 
 
-@kernel()
+@inlined()
 def _enter(scr: Scratch, nodes: I64, node: Int, n0: Int) -> Int:
     """Give the node a row among the chunk's initial states if it has none; returns the number of rows."""
     if scr.slot[node] < 0:
@@ -32,7 +31,7 @@ def _enter(scr: Scratch, nodes: I64, node: Int, n0: Int) -> Int:
     return n0
 
 
-@kernel()
+@inlined()
 def _collect(
     tab: Tables,
     scr: Scratch,
@@ -60,7 +59,7 @@ def _collect(
     return m, n0
 
 
-@kernel()
+@inlined()
 def _plan_update(
     tab: Tables, scr: Scratch, opt: Options, out: UpdatePlan, rows: Rows, r: int, e: Int, m: Int, n0: Int
 ) -> tuple[Int, Int]:
@@ -106,7 +105,7 @@ def _plan_update(
     return m, n0
 
 
-@kernel()
+@inlined()
 def _plan_neighbors(
     tab: Tables, scr: Scratch, opt: Options, nodes: I64, u: Int, t: float, q: Int, out: ScorePlan, n0: Int
 ) -> Int:
@@ -124,7 +123,7 @@ def _plan_neighbors(
     return n0
 
 
-@kernel()
+@inlined()
 def _plan_score(tab: Tables, scr: Scratch, opt: Options, nodes: I64, q: Int, t: float, out: ScorePlan, n0: Int) -> Int:
     """Version rows and facts of query q."""
     u, rel = out.src[q], out.edge_type[q]
@@ -145,7 +144,7 @@ def _plan_score(tab: Tables, scr: Scratch, opt: Options, nodes: I64, q: Int, t: 
     return n0
 
 
-@njit(nogil=True, forceinline=True)
+@inlined()
 def _candidate_facts(
     tab: Tables,
     scr: Scratch,
@@ -184,7 +183,7 @@ def sweep(
     Writes the columns of both plans, except those of `score` that say what is asked. Returns the numbers of initial
     rows and of active entries.
     """
-    tab, scr, update, score = borrow(tab), borrow(scr), borrow(update), borrow(score)
+    tab, scr, rows, update, score = borrow(tab), borrow(scr), borrow(rows), borrow(update), borrow(score)
     n0 = 0
     m = 0
     q = 0

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from tsnn.kernel_cache import kernel
+from tsnn.kernel_cache import inlined, kernel
 from tsnn.plan.facts import FACTS, STEPS
 from tsnn.plan.layout import shaped
 from tsnn.types import F64, I32, I64
@@ -114,7 +114,8 @@ class Rows(NamedTuple):
 def _borrow(_: Any, arrays: Any) -> Any:
     """The same named tuple, its arrays without an owner; only for as long as the caller holds them.
 
-    Each read of a tuple's array would count a reference up and down, atomically.
+    Otherwise each read of an array in the tuple counts a reference up and down, atomically: four times the time of a
+    sweep (decision 0017).
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -132,7 +133,7 @@ def _borrow(_: Any, arrays: Any) -> Any:
 borrow: Any = intrinsic(_borrow)
 
 
-@njit(nogil=True, inline="always")
+@inlined()
 def _hash(key: Int, mask: Int) -> Int:
     x = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     x ^= x >> np.uint64(29)
@@ -140,13 +141,13 @@ def _hash(key: Int, mask: Int) -> Int:
     return np.int64((x >> np.uint64(20)) & np.uint64(mask))
 
 
-@njit(nogil=True, inline="always")
+@inlined()
 def pair_of(a: Int, b: Int) -> Int:
     """The key of two nodes in this order."""
     return (np.int64(a) << np.int64(32)) | np.int64(b)
 
 
-@njit(nogil=True, inline="always")
+@inlined()
 def triple_of(a: Int, b: Int, c: Int) -> Int:
     """63 bits of a hash stand for the three: of a billion triples, two are mixed up with a chance of one in 18."""
     x = np.uint64(pair_of(a, b)) * np.uint64(0x9E3779B97F4A7C15)
@@ -155,7 +156,7 @@ def triple_of(a: Int, b: Int, c: Int) -> Int:
     return np.int64(x >> np.uint64(1))
 
 
-@kernel()
+@inlined()
 def find(keys: I64, key: Int) -> Int:
     """Slot of a key, or the empty slot where it belongs."""
     mask = len(keys) - 1
@@ -165,7 +166,7 @@ def find(keys: I64, key: Int) -> Int:
     return i
 
 
-@kernel()
+@inlined()
 def find_bank(keys: I64, rels: I64, key: Int, rel: Int) -> Int:
     """Slot of (key, relation), or the empty slot where it belongs."""
     mask = len(keys) - 1
@@ -200,13 +201,13 @@ def rehash_bank(old_keys: I64, old_rels: I64, new_keys: I64, new_rels: I64) -> I
     return moved
 
 
-@njit(nogil=True, inline="always")
+@inlined()
 def ring_at(tab: Tables, node: Int, back: Int) -> Int:
     """Ring position of the entry `back` steps before the newest."""
     return (tab.ring_len[node] - 1 - back) % tab.ring_id.shape[1]
 
 
-@njit(nogil=True, inline="always")
+@inlined()
 def ring_size(tab: Tables, node: Int, limit: Int) -> Int:
     """How many of the node's last `limit` neighbors are there."""
     return min(tab.ring_len[node], min(limit, tab.ring_id.shape[1]))
