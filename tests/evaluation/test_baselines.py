@@ -154,7 +154,7 @@ def test_features_are_planned_as_a_model_with_the_same_blocks_plans_them() -> No
     """Every switch counts: no decay and no walk is left at a value of its own."""
     split, config = tied_split(), Config.build(overrides={"features.cn_neighbors": 5})
     scorer = Features(config.features, FitOptions(epochs=1))
-    scorer.fit(split, Visibility.parse("strict"))
+    scorer.fit(split, Question(Visibility.parse("strict")))
     model = PlanSpec.of(config, mean_gap(split.stream.t[: split.train_end]))
     assert model.walk_dim == config.features.walk_dim
     assert scorer.spec == model.without_states()

@@ -9,6 +9,7 @@ unless the two have met, or have met others in common. Functions with a sum in f
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,10 +205,10 @@ def _neighbor_facts(tab: Tables, scr: Scratch, opt: Options, c: Int, t: float, m
     scr.stamp[0] += 1
     once = scr.stamp[0]
     own = 0
-    hops = 0.0
+    hops: Any = 0.0
     for back in range(ring_size(tab, c, opt.cn_neighbors)):
         at = ring_at(tab, c, back)
-        x: int = tab.ring_id[c, at]
+        x = tab.ring_id[c, at]
         if scr.seen[x] == once:
             continue
         scr.seen[x] = once
