@@ -46,10 +46,10 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def _use(package: Path) -> list[str]:
+def _use(package: Path, script: str = USE) -> list[str]:
     """What another process finds cached before its first call, and what the kernel writes."""
     env = {"PYTHONPATH": str(package.parent), "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", USE], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
@@ -60,3 +60,56 @@ def test_a_constant_from_another_file_compiles_anew_only_what_it_is_part_of(pack
     columns.write_text(columns.read_text().replace("'count'", "'age', 'count'"))
     assert _use(package) == ["False True", "{'gap': 0.0, 'age': 0.0, 'count': 7.0}"]
     assert _use(package) == ["True True", "{'gap': 0.0, 'age': 0.0, 'count': 7.0}"]
+
+
+USE_FACTS = """
+import numpy as np
+from tsnn import facts_kernel
+from tsnn.plan.facts import COLUMN
+print(facts_kernel.is_cached(facts_kernel.fill))
+row = np.zeros(len(COLUMN))
+facts_kernel.fill(row)
+print([float(row[COLUMN[name]]) for name in ("bank_count", "bank_gap", "dst_in_share", "lately") if name in COLUMN])
+"""
+FACTS_KERNEL = """
+from tsnn.kernel_cache import is_cached, kernel
+from tsnn.plan.facts import AT, UNSEEN
+
+@kernel()
+def fill(row):
+    row[:] = UNSEEN
+    row[AT.bank_count] = 7
+"""
+STAMPS = """
+from pathlib import Path
+import tsnn.kernel_cache
+folder = Path(tsnn.kernel_cache.__file__).parent / "plan"
+print(*(tsnn.kernel_cache.source_stamp(folder / name) for name in ("sweep.py", "survey.py", "query_facts.py")))
+"""
+
+
+def _insert_fact(package: Path) -> None:
+    table = package / "plan" / "facts.py"
+    first = "FACTS: tuple[Fact, ...] = (\n"
+    assert first in table.read_text()
+    row = '    Fact("lately", "a fact about {src} and {dst}", ("log",), unseen=3.0),\n'
+    table.write_text(table.read_text().replace(first, first + row))
+
+
+def test_inserting_a_fact_compiles_anew_what_writes_its_columns(package: Path) -> None:
+    real = Path(tsnn.kernel_cache.__file__).parent
+    (package / "plan").mkdir()
+    shutil.copy(real / "plan" / "facts.py", package / "plan")
+    (package / "facts_kernel.py").write_text(FACTS_KERNEL)
+    assert _use(package, USE_FACTS) == ["False", "[7.0, -1.0, 0.5]"]
+    assert _use(package, USE_FACTS) == ["True", "[7.0, -1.0, 0.5]"]
+    _insert_fact(package)
+    assert _use(package, USE_FACTS) == ["False", "[7.0, -1.0, 0.5, 3.0]"]
+
+
+def test_inserting_a_fact_makes_every_kernel_of_the_plan_stale(tmp_path: Path) -> None:
+    package = tmp_path / "tsnn"
+    shutil.copytree(Path(tsnn.kernel_cache.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    before = _use(package, STAMPS)[0].split()
+    _insert_fact(package)
+    assert all(old != new for old, new in zip(before, _use(package, STAMPS)[0].split(), strict=True))

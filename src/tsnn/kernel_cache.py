@@ -33,6 +33,15 @@ def kernel(**options: Any) -> Callable[[Function], Function]:
     return compiled
 
 
+def inlined(**options: Any) -> Callable[[Function], Function]:
+    """A function that is compiled into every kernel that calls it.
+
+    A call would hand over a tuple of thirty arrays word by word, and a sum in free order could differ between a kernel
+    compiled and the same one loaded (decision 0008).
+    """
+    return njit(nogil=True, forceinline=True, **options)  # type: ignore[no-any-return]
+
+
 def is_cached(function: Callable[..., Any]) -> bool:
     """True if a kernel, as its sources are now, was compiled on this machine before."""
     return bool(function._cache._cache_file._load_index())  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from tsnn.memory.frames import initial_frames
 from tsnn.memory.store import StateStore
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.counters import signatures
-from tsnn.plan.facts import FACTS
+from tsnn.plan.facts import COLUMN, FACTS
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 
 ENGINES = {"reference": ReferenceEngine, "fused": FusedEngine, "cuda": CudaEngine}
@@ -140,17 +140,11 @@ def check_parity(config: Config, stream: EventStream, visibility: str, engine: s
 
 
 def check_facts(plan, result, config: Config) -> None:
-    skipped = set()
-    for block, prefix in (
-        ("common_neighbors", "cn_"),
-        ("two_hop", "two_hop"),
-        ("successor", "succ_"),
-        ("walks", "walk_"),
-    ):
-        if not getattr(config.features, block):
-            skipped |= {name for name in FACTS if name.startswith(prefix)}
+    on_demand = ("common_neighbors", "two_hop", "successor", "walks")
+    off = [block for block in on_demand if not getattr(config.features, block)]
+    skipped = {fact.name for fact in FACTS if fact.block in off}
     rows = [facts for query in result.facts for facts in query]
-    for column, name in enumerate(FACTS):
+    for name, column in COLUMN.items():
         if name not in skipped:
             tolerance = 1e-5 if name.startswith("walk_") else 1e-12  # walks are summed in float32
             np.testing.assert_allclose(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.evaluation.streams import History, replay, tied_split, tied_stream
+from tsnn.config import Config, FeatureConfig
 from tsnn.data.events import NodeIds, make_stream
 from tsnn.data.queries import Queries, Ranking, pairs
 from tsnn.data.question import Question
@@ -23,8 +24,9 @@ from tsnn.evaluation.baselines import (
     mean_repeat_gap,
     quantile_of_sorted,
 )
-from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features, FitOptions
+from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features, FitOptions, only
 from tsnn.evaluation.replay import score_queries
+from tsnn.plan.planner import PlanSpec, mean_gap
 from tsnn.types import Visibility
 
 VISIBILITIES = ["strict", "arrival", "batch:7"]
@@ -148,6 +150,27 @@ def test_features_find_a_pattern_in_the_training_rows() -> None:
     assert max(scorer.history) > 0.99
 
 
+def test_features_are_planned_as_a_model_with_the_same_blocks_plans_them() -> None:
+    """Every switch counts: no decay and no walk is left at a value of its own."""
+    split, config = tied_split(), Config.build(overrides={"features.cn_neighbors": 5})
+    scorer = Features(config.features, FitOptions(epochs=1))
+    scorer.fit(split, Question(Visibility.parse("strict")))
+    model = PlanSpec.of(config, mean_gap(split.stream.t[: split.train_end]))
+    assert model.walk_dim == config.features.walk_dim
+    assert scorer.spec == model.without_states()
+
+
+def test_the_floor_has_the_blocks_it_names_and_no_others() -> None:
+    assert (
+        FeatureConfig(
+            two_hop=False, successor=False, edgebank_recency=False, activity=False, strength=False, walks=False
+        )
+        == FLOOR
+    )
+    assert only("pairs", "common_neighbors", "successor") == FLOOR.model_copy(update={"successor": True})
+    assert FLOOR.model_copy(update={"successor": True}) == WITH_SUCCESSOR
+
+
 def test_features_must_be_fitted_first() -> None:
     split = tied_split()
     with pytest.raises(RunError, match="fit"):
@@ -176,8 +199,6 @@ def test_baselines_have_names() -> None:
     assert baseline("edgebank", data="dgb:mooc").name == "edgebank:fixed_proportion"
     assert baseline("edgebank:repeat_interval", data="dgb:mooc").name == "edgebank:repeat_interval"
     assert best_edgebank_mode("table") == "unlimited"
-    assert not FLOOR.successor
-    assert WITH_SUCCESSOR.successor
     for wrong in ("edge", "recency:unlimited", "edgebank:sometimes"):
         with pytest.raises(ConfigError):
             baseline(wrong)

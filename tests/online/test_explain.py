@@ -52,9 +52,18 @@ def test_features_are_named_and_valued(predictor):
 def test_a_feature_at_its_unseen_value_contributes_nothing(predictor):
     e = predictor.explain("stranger", "other stranger", predictor.clock + 1.0)
     for f in e.features:
-        if f.value == f.unseen:
-            assert f.contribution == pytest.approx(0.0, abs=1e-9), f.name
-    assert sum(f.value == f.unseen for f in e.features) > len(e.features) / 2
+        assert f.value == f.unseen, f.name  # also the shares, which are a half where there are no events
+        assert f.contribution == pytest.approx(0.0, abs=1e-9), f.name
+
+
+def test_a_reason_is_a_sentence_about_these_two(predictor):
+    features = {f.name: f for f in predictor.explain(0, "n1", predictor.clock + 1.0).features}
+    assert features["cn_jaccard"].says.startswith("recent partners of 0 or n1 that are partners of both: ")
+    count = round(np.expm1(features["log pair_count"].value))
+    assert features["log pair_count"].says == f"events 0 -> n1 so far: {count}"
+    assert features["lg src_gap"].says.endswith(" mean gaps ago")
+    stranger = predictor.explain(0, "stranger", predictor.clock + 1.0)
+    assert {f.says for f in stranger.features if f.name.endswith("pair_gap")} == {"last event 0 -> stranger: never"}
 
 
 def test_a_contribution_is_the_change_of_the_residual_part(predictor):
@@ -119,7 +128,7 @@ def test_text_and_json_say_the_same(predictor):
     assert f"score {e.score:.4f}" in text
     for part in ("geometric", "residual", "EdgeBank", "nearest partners", "last shared events", "degrees"):
         assert part in text
-    assert max(e.features, key=lambda f: abs(f.contribution)).name in text
+    assert max(e.features, key=lambda f: abs(f.contribution)).says in text
 
 
 @pytest.mark.parametrize(("name", "start"), [("e.png", b"\x89PNG"), ("e.svg", b"<?xml")])

@@ -23,7 +23,7 @@ from tsnn.evaluation.replay import score_queries
 from tsnn.online import active, retrieve
 from tsnn.online.event import Event
 from tsnn.online.predictor import Predictor
-from tsnn.plan.kernels import shared_events
+from tsnn.plan.query_facts import shared_events
 from tsnn.training.run import final_state, save_run
 from tsnn.training.trainer import build_model
 from tsnn.types import Visibility

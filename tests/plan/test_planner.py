@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from tests.engine.streams import every_row, tricky_stream
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.queries import NO_QUERIES, Queries
 from tsnn.errors import InputError, RunError
+from tsnn.plan.chunk import ScoreOut, UpdateOut
 from tsnn.plan.counters import Counters
 from tsnn.plan.facts import COLUMN
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
@@ -117,3 +119,9 @@ def test_counters_make_room_for_more_nodes():
 def test_mean_gap_of_nothing_is_one():
     assert mean_gap(np.array([5.0])) == mean_gap(np.array([5.0, 5.0])) == 1.0
     assert mean_gap(np.array([1.0, 2.0, 7.0])) == 3.0
+
+
+@pytest.mark.parametrize("record", [UpdateOut, ScoreOut])
+def test_tuples_of_columns_are_found_again_by_name(record):
+    """Compiled code is kept for the next process under its argument types, so these must be the same there."""
+    assert pickle.loads(pickle.dumps(record)) is record

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tsnn.config import FeatureConfig
+from tsnn.config import Config, FeatureConfig
 from tsnn.data.events import EventStream
 from tsnn.data.negatives import NegativePool, draw_training_negatives
 from tsnn.data.queries import pairs
@@ -23,13 +23,18 @@ from tsnn.evaluation.metrics import average_precision, mean_over_batches
 from tsnn.evaluation.scorer import plan_blocks
 from tsnn.model.features import feature_matrix, feature_names
 from tsnn.plan.chunk import ChunkPlan
+from tsnn.plan.facts import BLOCKS
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 from tsnn.types import F64, I64
 
-FLOOR = FeatureConfig(
-    two_hop=False, successor=False, edgebank_recency=False, activity=False, strength=False, walks=False
-)
-WITH_SUCCESSOR = FeatureConfig(two_hop=False, edgebank_recency=False, activity=False, strength=False, walks=False)
+
+def only(*blocks: str) -> FeatureConfig:
+    """These blocks of the table of facts and no others, whatever the table comes to hold."""
+    return FeatureConfig.model_validate({block: block in blocks for block in BLOCKS})
+
+
+FLOOR = only("pairs", "common_neighbors")
+WITH_SUCCESSOR = only("pairs", "common_neighbors", "successor")
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Features:
         """Train on the training rows, stop on the validation rows; every statistic is the training rows'."""
         stream, options = split.stream, self.options
         self._mean_gap = mean_gap(stream.t[: split.train_end])
-        self.spec = _spec(self.config, self._mean_gap)
+        self.spec = PlanSpec.of(Config(features=self.config), self._mean_gap).without_states()
         cuts = question.cuts(split)
         train, val = np.arange(split.train_end), np.arange(split.train_end, split.val_end)
         draw = _Negatives(stream, cuts, question, options.seed)
@@ -138,16 +143,6 @@ class _Best:
             self.net = copy.deepcopy(net)
         self.history.append(ap)
         return len(self.history) - 1 - int(np.argmax(self.history)) >= self.patience
-
-
-def _spec(config: FeatureConfig, gap: float) -> PlanSpec:
-    return PlanSpec(
-        cn_neighbors=config.cn_neighbors,
-        cn_decay=config.cn_decay * gap,
-        common_neighbors=config.common_neighbors,
-        two_hop=config.two_hop,
-        successor=config.successor,
-    )
 
 
 def _network(inputs: int, options: FitOptions) -> tuple[nn.Sequential, torch.optim.Optimizer, torch.Generator]:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tsnn.plan.kernels import Tables
+from tsnn.plan.tables import Tables
 from tsnn.types import I64
 
 ACTIVE = 256  # by each kind of activity

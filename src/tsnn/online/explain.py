@@ -6,6 +6,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from torch import Tensor
 
 from tsnn.errors import InputError
 from tsnn.files import write_whole
-from tsnn.model.features import feature_matrix, feature_names
+from tsnn.model.features import feature_matrix, features
 from tsnn.online.standpoint import Standpoint
-from tsnn.plan.facts import COLUMN, FACTS
+from tsnn.plan.facts import COLUMN, UNSEEN
 from tsnn.sheaf.householder import frame_matrix
 from tsnn.types import F64, I64
 
@@ -31,9 +32,11 @@ class FeatureReason:
 
     `contribution` is the residual part as it is, less the residual part with this feature at `unseen`, its value for
     two nodes without any event. A gap and its "never" flag are put there together; the flag has no share of its own.
+    `says` is the fact behind the feature, in plain words.
     """
 
     name: str
+    says: str
     value: float
     unseen: float
     contribution: float
@@ -107,8 +110,8 @@ def explain_score(question: Standpoint, cand: int, src: Hashable, dst: Hashable)
         residual=residual,
         edgebank=edgebank,
         distance=math.sqrt(float(compared.geometry.d2)),
-        facts=dict(zip(FACTS, plan.facts[0].tolist(), strict=True)),
-        features=_feature_reasons(question, cand, residual),
+        facts=dict(zip(COLUMN, plan.facts[0].tolist(), strict=True)),
+        features=_feature_reasons(question, cand, residual, src, dst),
         nearest_partners=_nearest(question, _partners(question)),
         nearest=_nearest(question, _met(question)),
         shared=_shared(question, cand),
@@ -116,42 +119,39 @@ def explain_score(question: Standpoint, cand: int, src: Hashable, dst: Hashable)
     )
 
 
-def _feature_reasons(question: Standpoint, cand: int, residual: float) -> list[FeatureReason]:
+def _feature_reasons(
+    question: Standpoint, cand: int, residual: float, src: Hashable, dst: Hashable
+) -> list[FeatureReason]:
     """One decoding of as many copies of the candidate as there are features, each without one of them."""
-    model = question.state.model
-    config, names = model.config, feature_names(model.config.features)
-    copies = np.full(len(names), cand)
-    plan = question.survey(copies, np.ones(len(names), np.bool_))
-    plain = replace(plan, facts=np.tile(_unseen_facts().astype(plan.facts.dtype), (len(names), 1)))
+    model, table = question.state.model, features(question.state.model.config.features)
+    copies = np.full(len(table), cand)
+    plan = question.survey(copies, np.ones(len(table), np.bool_))
+    plain = replace(plan, facts=np.tile(UNSEEN.astype(plan.facts.dtype), (len(table), 1)))
     data, unseen = model.data_features(plan), model.data_features(plain)
-    for j in range(len(names)):
-        group = _group(names, j)
+    for j, feature in enumerate(table):
+        group = [i for i, other in enumerate(table) if other.fact == feature.fact]
         data[j, group] = unseen[j, group]
     without = model.decode(question.compare(copies), plan, question.stream, data).residual.tolist()
-
-    def values(facts: F64) -> list[float]:
-        matrix = feature_matrix(facts, config.features, gaps=config.model.gaps, mean_gap=model.shape.mean_gap)
-        first: list[float] = matrix[0].tolist()
-        return first
-
-    rows = zip(names, values(plan.facts), values(plain.facts), without, strict=True)
+    values, zeros = _raw(question, plan.facts), _raw(question, plain.facts)
+    facts: list[float] = plan.facts[0].tolist()
     return [
-        FeatureReason(name, value, zero, 0.0 if name.startswith("never") else residual - rest)
-        for name, value, zero, rest in rows
+        FeatureReason(
+            name=feature.name,
+            says=feature.fact.sentence(facts[COLUMN[feature.fact.name]], model.shape.mean_gap, src, dst),
+            value=values[j],
+            unseen=zeros[j],
+            contribution=0.0 if feature.rule == "never" else residual - without[j],
+        )
+        for j, feature in enumerate(table)
     ]
 
 
-def _unseen_facts() -> F64:
-    """The facts of two nodes without any event: no counts, and -1 for every gap."""
-    facts = np.zeros((1, len(FACTS)))
-    facts[0, [i for name, i in COLUMN.items() if name.endswith(("_gap", "_age"))]] = -1.0
-    return facts
-
-
-def _group(names: list[str], j: int) -> list[int]:
-    """A feature and, for a gap, the flag that says there was no such event."""
-    flag = f"never {names[j].removeprefix('lg ')}"
-    return [j, names.index(flag)] if names[j].startswith("lg ") and flag in names else [j]
+def _raw(question: Standpoint, facts: F64) -> list[float]:
+    """Features of the first row, before they are standardized."""
+    model = question.state.model
+    gaps, mean_gap = model.config.model.gaps, model.shape.mean_gap
+    first: list[float] = feature_matrix(facts[:1], model.config.features, gaps=gaps, mean_gap=mean_gap)[0].tolist()
+    return first
 
 
 def _partners(question: Standpoint) -> I64:
@@ -209,8 +209,8 @@ def _lines(e: Explanation) -> list[str]:
     lines += [f"  {name:<10}{value:+z.4f}" for name, value in parts]
     lines.append(f"  distance in synchronized coordinates {e.distance:.4f}")
     strongest = sorted(e.features, key=lambda f: -abs(f.contribution))
-    lines.append("behind the residual part: a feature, its value, and what it adds against nodes never seen")
-    lines += [f"  {f.name:<20}{f.value:>9.3f}  {f.contribution:+z.4f}" for f in strongest if f.contribution][:8]
+    lines.append("behind the residual part: what a fact adds, against nodes never seen")
+    lines += [f"  {f.contribution:+z.4f}  {f.says}" for f in strongest if f.contribution][:8]
     for title, neighbors in (("nearest partners", e.nearest_partners), ("nearest of all", e.nearest)):
         lines.append(f"{title}: " + (", ".join(f"{n.node} ({n.distance:.3f})" for n in neighbors) or "none"))
     lines.append("last shared events: " + (", ".join(str(t) for t, _ in e.shared) or "none remembered"))
@@ -224,12 +224,12 @@ def draw(e: Explanation, path: Path) -> None:
 
     if path.suffix.lower() not in (".png", ".svg"):
         raise InputError(f"{path.name} is neither .png nor .svg; name the figure so.")
-    figure = Figure(figsize=(12, 4), layout="constrained")
+    figure = Figure(figsize=(15, 5), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     _bars(left, ["geometric", "residual", "EdgeBank", "score"], [e.geometric, e.residual, e.edgebank, e.score])
     left.set_title(f"{e.src} → {e.dst} at {e.t}")
     strongest = sorted(e.features, key=lambda f: -abs(f.contribution))[:8]
-    _bars(middle, [f.name for f in strongest], [f.contribution for f in strongest])
+    _bars(middle, [fill(f.says, 44) for f in strongest], [f.contribution for f in strongest])
     middle.set_title("share of the residual part")
     near = [(f"{n.node} (partner)", n.distance) for n in e.nearest_partners]
     near += [(str(n.node), n.distance) for n in e.nearest]

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from tsnn.plan.kernels import Tables
+from tsnn.plan.tables import Tables
 from tsnn.types import I64
 
 

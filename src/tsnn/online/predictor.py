@@ -28,7 +28,7 @@ from tsnn.online.ids import GrowingIds
 from tsnn.online.live import LiveState
 from tsnn.online.retrieve import eligible, shortlist
 from tsnn.online.standpoint import Standpoint, score_candidates, stand
-from tsnn.plan.kernels import ROWS
+from tsnn.plan.tables import ROWS
 from tsnn.training.checkpoint import write_tensors
 from tsnn.training.run import CONFIG, FORMAT, IDS, METRICS, STATE, WEIGHTS, Run, read_tensors
 from tsnn.types import F64, I64

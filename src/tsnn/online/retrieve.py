@@ -15,7 +15,8 @@ import torch
 from tsnn.data.question import Question
 from tsnn.online.active import largest
 from tsnn.online.standpoint import Standpoint
-from tsnn.plan.kernels import TWO_HOP_CAP, Tables, shared_events
+from tsnn.plan.query_facts import TWO_HOP_CAP, shared_events
+from tsnn.plan.tables import Tables
 from tsnn.types import I64, Bool
 
 RELATED = 1024  # with a history of their own with the source

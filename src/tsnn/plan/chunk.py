@@ -8,16 +8,23 @@ is read or written in the chunk has a row in a *version log*: two arrays, stalks
     F rows n0 + 2e, n0 + 2e + 1     frames of source and destination after event e (equal for a self-loop)
 
 Pointers below are rows of these logs. They follow from the events alone, so no parameter is needed to make them.
+
+Axes: `known`, nodes with a row in the logs; `event`, rows of the chunk; `active`, entries of all events; `query`;
+`candidate`, of all queries; `attention`, neighbors that the score attends to.
 """
 
 from __future__ import annotations
 
+from collections import namedtuple
 from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsnn.types import F64, I32, I64
+from tsnn.plan.facts import FACTS
+from tsnn.plan.layout import columns, shaped
+from tsnn.types import F64, I32, I64, Bool
 
 
 @dataclass(frozen=True)
@@ -32,21 +39,21 @@ class UpdatePlan:
 
     start: int
     stop: int
-    nodes: I64  # (n0,) nodes with a row in the logs
-    src_h: I32  # (n,) stalk row of the source before event e
-    dst_h: I32
-    src_F: I32  # (n,) frame row before event e
-    dst_F: I32
-    gap_src: F64  # (n,) time since the endpoint's last event; 0 if it had none
-    gap_dst: F64
-    is_loop: NDArray[np.bool_]  # (n,)
-    act_ptr: I64  # (n + 1,)
-    act_h: I32  # (nA,) stalk row each active entry starts from (endpoints: before the event)
-    act_F: I32  # (nA,) frame row used in diffusion (endpoints: after the event)
-    mult_src: NDArray[np.float32]  # (nA,)
-    mult_dst: NDArray[np.float32]
-    final_h: I32  # (n0,) last stalk row of each node
-    final_F: I32
+    nodes: Annotated[I64, shaped("known")]  # nodes with a row in the logs
+    src_h: Annotated[I32, shaped("event")]  # stalk row of the source before event e
+    dst_h: Annotated[I32, shaped("event")]
+    src_F: Annotated[I32, shaped("event")]  # frame row before event e
+    dst_F: Annotated[I32, shaped("event")]
+    gap_src: Annotated[F64, shaped("event")]  # time since the endpoint's last event; 0 if it had none
+    gap_dst: Annotated[F64, shaped("event")]
+    is_loop: Bool
+    act_ptr: Annotated[I64, shaped("event + 1")]
+    act_h: Annotated[I32, shaped("active")]  # stalk row each active entry starts from (endpoints: before the event)
+    act_F: Annotated[I32, shaped("active")]  # frame row used in diffusion (endpoints: after the event)
+    mult_src: Annotated[NDArray[np.float32], shaped("active")]
+    mult_dst: Annotated[NDArray[np.float32], shaped("active")]
+    final_h: Annotated[I32, shaped("known")]  # last stalk row of each node
+    final_F: Annotated[I32, shaped("known")]
 
     @property
     def num_events(self) -> int:
@@ -54,28 +61,25 @@ class UpdatePlan:
         return self.stop - self.start
 
 
-_PER_CANDIDATE = {"cand", "cand_h", "cand_F", "facts"}
-
-
 @dataclass(frozen=True)
 class ScorePlan:
     """The reads of a set of queries: version rows and the facts of every candidate, as of each query's cut."""
 
-    ptr: I64  # (nq + 1,) candidates of query q are ptr[q] .. ptr[q+1]-1
-    cand: I64  # (nc,) candidate nodes
-    src: I64  # (nq,)
-    edge_type: I64  # (nq,)
-    src_h: I32  # (nq,)
-    src_F: I32
-    cand_h: I32  # (nc,)
-    cand_F: I32
-    facts: F64  # (nc, len(FACTS)), see tsnn.plan.facts
-    num_pairs: I64  # (nq,) distinct directed pairs seen
-    nbr_len: I32  # (nq,) neighbors of the source for attention, most recent first
-    nbr_h: I32  # (nq, A)
-    nbr_F: I32
-    nbr_gap: F64
-    nbr_type: I32
+    ptr: Annotated[I64, shaped("query + 1")]  # candidates of query q are ptr[q] .. ptr[q+1]-1
+    cand: Annotated[I64, shaped("candidate")]  # candidate nodes
+    src: Annotated[I64, shaped("query")]
+    edge_type: Annotated[I64, shaped("query")]
+    src_h: Annotated[I32, shaped("query")]
+    src_F: Annotated[I32, shaped("query")]
+    cand_h: Annotated[I32, shaped("candidate")]  # (nc,)
+    cand_F: Annotated[I32, shaped("candidate")]
+    facts: Annotated[F64, shaped("candidate", len(FACTS))]  # see tsnn.plan.facts
+    num_pairs: Annotated[I64, shaped("query")]  # distinct directed pairs seen
+    nbr_len: Annotated[I32, shaped("query")]  # neighbors of the source for attention, most recent first
+    nbr_h: Annotated[I32, shaped("query", "attention")]
+    nbr_F: Annotated[I32, shaped("query", "attention")]
+    nbr_gap: Annotated[F64, shaped("query", "attention")]
+    nbr_type: Annotated[I32, shaped("query", "attention")]
 
     def __len__(self) -> int:
         return len(self.src)
@@ -83,32 +87,26 @@ class ScorePlan:
     def slice(self, start: int, stop: int) -> ScorePlan:
         """Queries start..stop-1 and their candidates."""
         a, b = self.ptr[start], self.ptr[stop]
-        columns = {
-            f.name: getattr(self, f.name)[a:b] if f.name in _PER_CANDIDATE else getattr(self, f.name)[start:stop]
-            for f in fields(self)
-        }
-        columns["ptr"] = self.ptr[start : stop + 1] - a
-        return ScorePlan(**columns)
+        return self._taken(slice(start, stop), slice(a, b), self.ptr[start : stop + 1] - a)
 
     def pick(self, queries: I64) -> ScorePlan:
         """These queries, in this order, with their candidates."""
         sizes = np.diff(self.ptr)[queries]
         ptr = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.repeat(self.ptr[queries] - ptr[:-1], sizes) + np.arange(ptr[-1])
-        columns = {
-            f.name: getattr(self, f.name)[rows if f.name in _PER_CANDIDATE else queries]
-            for f in fields(self)
-            if f.name != "ptr"
-        }
-        return ScorePlan(ptr=ptr, **columns)
+        return self._taken(queries, np.repeat(self.ptr[queries] - ptr[:-1], sizes) + np.arange(ptr[-1]), ptr)
+
+    def _taken(self, queries: Any, candidates: Any, ptr: I64) -> ScorePlan:
+        rows: dict[str | int, Any] = {"query": queries, "candidate": candidates}
+        taken = {name: getattr(self, name)[rows[c.axes[0]]] for name, c in SCORE_COLUMNS.items() if name != "ptr"}
+        return ScorePlan(ptr=ptr, **taken)
 
 
 def join(plans: list[ScorePlan]) -> ScorePlan:
     """Several plans' queries as one. Version rows keep the meaning they had in their own chunk."""
-    columns = {f.name: np.concatenate([getattr(plan, f.name) for plan in plans]) for f in fields(ScorePlan)}
+    joined = {f.name: np.concatenate([getattr(plan, f.name) for plan in plans]) for f in fields(ScorePlan)}
     sizes = np.concatenate([np.diff(plan.ptr) for plan in plans])
-    columns["ptr"] = np.concatenate([[0], np.cumsum(sizes)])
-    return ScorePlan(**columns)
+    joined["ptr"] = np.concatenate([[0], np.cumsum(sizes)])
+    return ScorePlan(**joined)
 
 
 @dataclass(frozen=True)
@@ -117,3 +115,9 @@ class ChunkPlan:
 
     update: UpdatePlan
     score: ScorePlan
+
+
+# What compiled code writes: the same columns as tuples.
+UPDATE_COLUMNS, SCORE_COLUMNS = columns(UpdatePlan), columns(ScorePlan)
+UpdateOut = namedtuple("UpdateOut", UPDATE_COLUMNS)  # type: ignore[misc]
+ScoreOut = namedtuple("ScoreOut", SCORE_COLUMNS)  # type: ignore[misc]

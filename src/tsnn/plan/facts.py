@@ -1,62 +1,176 @@
-"""The facts: what the data alone says about a candidate, before any transformation.
+"""The facts: what the data alone says about a source and a candidate, each said once.
 
-Gaps are in the stream's own time unit and -1 where there is no such event. Counts are counts. Features
-(`tsnn.model.features`) and heuristics (`tsnn.evaluation.baselines`) are functions of these columns alone.
+A row of `FACTS` is a fact. All else about it is derived from its row: the column where compiled code writes it, its
+value before anything is counted, the columns of psi that are made of it, the sentence in which a person reads it. The
+plan fills the columns (`tsnn.plan.query_facts`), each as of what its query may see. Features (`tsnn.model.features`)
+and heuristics (`tsnn.evaluation.baselines`) are functions of these columns alone.
+
+A new fact is a row here and a line in `tsnn.plan.query_facts`. Compiled code reaches columns by name (`AT.pair_gap`),
+so rows may stand anywhere in their block, except that numbered ones (`succ_count_1`, ...) stay together and in order.
 """
 
-FACTS = (
-    "src_gap",  # since the source's last event, in any role
-    "dst_gap",  # since the candidate's last event, in any role
-    "dst_in_age",  # rows since the candidate was last a destination; -1 if it never was
-    "src_count",  # events of the source, in any role
-    "dst_count",
-    "dst_in_count",  # events with the candidate as destination
-    "dst_in_gap",  # since the candidate was last a destination
-    "src_recent",  # events of the source, each fading by exp(-gap / activity_decay); a self-loop counts in both roles
-    "src_in_share",  # the part of them as destination; a half where there are none
-    "src_strength",  # their messages' mean length, fading likewise; 0 where there are none
-    "dst_recent",
-    "dst_in_share",
-    "dst_strength",
-    "pair_count",  # events source -> candidate, any relation
-    "pair_gap",
-    "pair_strength",  # length of the pair's last message
-    "reverse_count",  # events candidate -> source
-    "bank_count",  # alg:edgebank's count for (source, candidate, relation), inside the window where there is one
-    "bank_gap",
-    "cn_count",  # distinct common neighbors among the recent ones
-    "cn_decayed",  # the same, each weighted by exp(-gap / cn_decay) of its last contact with the source and candidate
-    "cn_adamic_adar",
-    "cn_jaccard",
-    "two_hop_count",  # paths source - neighbor - neighbor's neighbor (capped) - candidate
-    "two_hop_share",
-    "succ_count_1",  # moves from the source's last destination straight to the candidate, by anybody
-    "succ_count_2",  # the same from the last but one
-    "succ_count_3",
-    "succ_share_1",  # that count over all moves from there
-    "succ_share_2",
-    "succ_share_3",
-    "succ_pair_count",  # moves to the candidate by whoever had gone the source's last two destinations in this order
-    "succ_pair_share",
-    "walk_01",  # decayed walks of i steps from the source that meet walks of j steps from the candidate (walk_ij)
-    "walk_02",
-    "walk_10",
-    "walk_11",
-    "walk_12",
-    "walk_20",
-    "walk_21",
-    "walk_22",
-    "walk_cos_01",  # the same, over the geometric mean of the walks of either side with itself
-    "walk_cos_02",
-    "walk_cos_10",
-    "walk_cos_11",
-    "walk_cos_12",
-    "walk_cos_20",
-    "walk_cos_21",
-    "walk_cos_22",
-    "walk_src_1",  # walks of one step from the source that meet each other
-    "walk_src_2",
-    "walk_dst_1",
-    "walk_dst_2",
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+Rule = Literal["lg", "log", "never", "raw"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+Unit = Literal["mean gaps", "events", "share", ""]
+STEPS = 2  # of the longest walk
+
+
+class Fact(NamedTuple):
+    """A row of the table.
+
+    `says` is what a person reads; {src} and {dst} stand for the names of source and candidate. `rules` are the columns
+    of psi made of the fact, as `tsnn.model.features` explains them. `unseen` is its value for nodes, or a pair, without
+    any event. `note` is for the documentation: what the sentence leaves out.
+    """
+
+    name: str
+    says: str
+    rules: tuple[Rule, ...]
+    unseen: float = 0.0
+    unit: Unit = ""
+    note: str = ""
+    block: str = ""  # the switch of FeatureConfig that turns its columns of psi on; always on if empty
+
+    def sentence(self, value: float, mean_gap: float, src: object, dst: object) -> str:
+        """The fact about these two in plain words; `value` is in the stream's own unit of time."""
+        return f"{self.says.format(src=src, dst=dst)}: {self._shown(value, mean_gap)}"
+
+    def _shown(self, value: float, mean_gap: float) -> str:
+        if self.unseen < 0 and value < 0:
+            return "never"
+        if self.unit == "mean gaps":
+            return f"{_number(value / mean_gap)} mean gaps ago"
+        if self.unit == "events":
+            return f"{_number(value)} events ago"
+        return f"{100 * value:.0f} %" if self.unit == "share" else _number(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) or abs(value) >= 100 else f"{value:.2g}"
+
+
+def _gap(name: str, says: str, note: str = "") -> Fact:
+    """Time since an event, in the stream's own unit; -1 where there was none."""
+    return Fact(name, says, ("lg", "never"), unseen=-1.0, unit="mean gaps", note=note)
+
+
+def _count(name: str, says: str, note: str = "") -> Fact:
+    """A count or a length: of any size, so psi has its logarithm."""
+    return Fact(name, says, ("log",), note=note)
+
+
+def _share(name: str, says: str, note: str = "", unseen: float = 0.0) -> Fact:
+    """A part of a whole."""
+    return Fact(name, says, ("raw",), unseen, "share", note)
+
+
+def _block(switch: str, *facts: Fact) -> tuple[Fact, ...]:
+    return tuple(fact._replace(block=switch) for fact in facts)
+
+
+# What a walk fact is about: i steps from the source, j steps from the candidate. Without a step it is the node itself.
+_MEETINGS = [(i, j) for i in range(STEPS + 1) for j in range(STEPS + 1) if i + j]
+_PATHS = ("", "paths of one step", "paths of two steps")
+
+
+def _meet(i: int, j: int) -> str:
+    if i and j:
+        return f"{_PATHS[i]} from {{src}} meet {_PATHS[j]} from {{dst}}"
+    return f"{_PATHS[i]} from {{src}} end at {{dst}}" if i else f"{_PATHS[j]} from {{dst}} end at {{src}}"
+
+
+_LAST = ("where {src} went last", "where {src} went last but one", "where {src} went last but two")
+_RECENT = "each event fades by exp(-gap / activity_decay)"
+_WALKS = "each step fades by exp(-gap / walk_decay)"
+
+FACTS: tuple[Fact, ...] = (
+    _gap("src_gap", "last event of {src}", "in either role"),
+    _gap("dst_gap", "last event of {dst}", "in either role"),
+    Fact("dst_in_age", "last event to {dst}", (), unseen=-1.0, unit="events", note="in rows of the stream"),
+    *_block(
+        "pairs",
+        _count("pair_count", "events {src} -> {dst} so far", "of any relation"),
+        _gap("pair_gap", "last event {src} -> {dst}"),
+        _count("reverse_count", "events {dst} -> {src} so far"),
+    ),
+    *_block(
+        "edgebank_recency",
+        _count("bank_count", "events {src} -> {dst} in EdgeBank", "of the relation asked about, inside the window"),
+        _gap("bank_gap", "last event {src} -> {dst} in EdgeBank", "of the relation asked about, inside the window"),
+    ),
+    *_block(
+        "common_neighbors",
+        _count("cn_count", "recent partners of both {src} and {dst}"),
+        Fact(
+            "cn_decayed",
+            "recent partners of both {src} and {dst}, those met lately weighing more",
+            ("raw",),
+            note="each weighs exp(-gap / cn_decay), the gap to the last contact with either",
+        ),
+        Fact(
+            "cn_adamic_adar",
+            "recent partners of both {src} and {dst}, those with few events weighing more",
+            ("raw",),
+            note="Adamic-Adar: each weighs 1 / log(2 + its events)",
+        ),
+        _share("cn_jaccard", "recent partners of {src} or {dst} that are partners of both", "Jaccard"),
+    ),
+    *_block(
+        "two_hop",
+        _count("two_hop_count", "ways from {src} to {dst} by way of two recent partners", "partners' partners capped"),
+        _share("two_hop_share", "two-step ways from {src} that lead on to {dst}"),
+    ),
+    *_block(
+        "successor",
+        *(_count(f"succ_count_{k}", f"moves to {{dst}} from {last}", "by all") for k, last in enumerate(_LAST, 1)),
+        _count("succ_pair_count", "moves to {dst} after the last two destinations of {src}", "in this order, by all"),
+        *(_share(f"succ_share_{k}", f"moves from {last} that led to {{dst}}") for k, last in enumerate(_LAST, 1)),
+        _share("succ_pair_share", "moves after the last two destinations of {src} that led to {dst}"),
+    ),
+    *_block(
+        "activity",
+        _count("src_count", "events of {src} so far", "in either role"),
+        _count("dst_count", "events of {dst} so far", "in either role"),
+        _count("dst_in_count", "events to {dst} so far"),
+        _gap("dst_in_gap", "last event to {dst}"),
+        _count("src_recent", "events of {src} lately", f"{_RECENT}; a self-loop counts in both roles"),
+        _count("dst_recent", "events of {dst} lately", f"{_RECENT}; a self-loop counts in both roles"),
+        _share("src_in_share", "events of {src} lately in which it was the destination", _RECENT, unseen=0.5),
+        _share("dst_in_share", "events of {dst} lately in which it was the destination", _RECENT, unseen=0.5),
+    ),
+    *_block(
+        "strength",
+        _count("src_strength", "mean length of messages of {src} lately", _RECENT),
+        _count("dst_strength", "mean length of messages of {dst} lately", _RECENT),
+        _count("pair_strength", "length of the last message {src} -> {dst}"),
+    ),
+    *_block(
+        "walks",
+        *(_count(f"walk_{i}{j}", _meet(i, j), _WALKS) for i, j in _MEETINGS),
+        *(
+            _count(f"walk_{side}_{i}", f"{_PATHS[i]} from {{{side}}} meet one another", _WALKS)
+            for i in range(1, STEPS + 1)
+            for side in ("src", "dst")
+        ),
+        *(
+            _share(
+                f"walk_cos_{i}{j}",
+                f"{_meet(i, j)}, of the most that could",
+                "over the geometric mean of how often either side's meet one another",
+            )
+            for i, j in _MEETINGS
+        ),
+    ),
 )
-COLUMN = {name: i for i, name in enumerate(FACTS)}
+COLUMN = {fact.name: i for i, fact in enumerate(FACTS)}
+AT: Any = namedtuple("At", COLUMN)(**COLUMN)  # the same for compiled code, to which these are constants
+UNSEEN = np.array([fact.unseen for fact in FACTS])
+UNSEEN.flags.writeable = False
+BLOCKS = tuple(dict.fromkeys(fact.block for fact in FACTS if fact.block))

@@ -13,13 +13,14 @@ from tsnn.config import Config
 from tsnn.data.events import EventStream
 from tsnn.data.queries import NO_QUERIES, Queries
 from tsnn.errors import InputError
-from tsnn.plan import kernels
-from tsnn.plan.chunk import ChunkPlan, ScorePlan, UpdatePlan
+from tsnn.plan.chunk import SCORE_COLUMNS, UPDATE_COLUMNS, ChunkPlan, ScoreOut, ScorePlan, UpdateOut, UpdatePlan
 from tsnn.plan.counters import Counters
-from tsnn.plan.facts import FACTS
-from tsnn.plan.kernels import Options, ScoreOut, UpdateOut
+from tsnn.plan.layout import Column
+from tsnn.plan.observing import advance
 from tsnn.plan.survey import survey
-from tsnn.types import F64, I32, I64, Bool
+from tsnn.plan.sweep import resolve, sweep
+from tsnn.plan.tables import Options, Rows
+from tsnn.types import F64, I64, Bool
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,8 @@ class Planner:
         self.stream, self.spec = stream, spec
         # Times relative to the first row: int64 nanoseconds keep their precision as float64 (D-10).
         self.origin: Any = origin if origin is not None else stream.t[0] if stream.num_events else 0
-        self._t = self._clock(stream.t)
-        self._rel = np.zeros(stream.num_events, np.int64) if stream.edge_type is None else stream.edge_type
-        self._strength = message_lengths(stream)
+        rel = np.zeros(stream.num_events, np.int64) if stream.edge_type is None else stream.edge_type
+        self._rows = Rows(stream.src, stream.dst, self._clock(stream.t), rel, message_lengths(stream))
         self._options = Options(
             num_neighbors=spec.num_neighbors,
             cn_neighbors=spec.cn_neighbors,
@@ -129,18 +129,7 @@ class Planner:
         """Observe rows up to `stop` without planning them."""
         self._check_stop(stop)
         self.counters.make_room(stop - self.position, self.stream.num_nodes)
-        stream = self.stream
-        kernels.advance(
-            self.counters.tables,
-            self._options,
-            stream.src,
-            stream.dst,
-            self._t,
-            self._rel,
-            self._strength,
-            self.position,
-            stop,
-        )
+        advance(self.counters.tables, self._options, self._rows, self.position, stop)
         self.position = stop
 
     def plan(self, stop: int, queries: Queries) -> ChunkPlan:
@@ -150,16 +139,18 @@ class Planner:
             raise InputError(f"queries must be cut inside rows {self.position} to {stop}.")
         start, n = self.position, stop - self.position
         self.counters.make_room(n, self.stream.num_nodes)
-        update, score, final_h, final_F = self._allocate(n, queries)
-        n0, m = kernels.sweep(
-            self.counters.tables, self.counters.scratch, self._options,
-            self.stream.src, self.stream.dst, self._t, self._rel, self._strength, start, stop,
-            queries.cut, queries.src, self._clock(queries.t), queries.edge_type, queries.ptr, queries.cand,
-            update, score, final_h, final_F,
+        update, score = self._allocate(n, queries)
+        n0, m = sweep(
+            self.counters.tables, self.counters.scratch, self._options, self._rows, start, stop,
+            queries.cut, self._clock(queries.t), update, score,
         )  # fmt: skip
         self.position = stop
-        final = (final_h[:n0], final_F[:n0])
-        return ChunkPlan(self._update_plan(start, stop, update, n0, m, final), _score_plan(queries, score, n0))
+        is_loop = self.stream.src[start:stop] == self.stream.dst[start:stop]
+        used = _resolved(update, UPDATE_COLUMNS, {"known": n0, "active": m}, n0)
+        return ChunkPlan(
+            UpdatePlan(start=start, stop=stop, is_loop=is_loop, **used),
+            ScorePlan(**_resolved(score, SCORE_COLUMNS, {}, n0)),
+        )
 
     def walk(self, stop: int, rows: int) -> Iterator[ChunkPlan]:
         """Plans of `rows` rows each up to `stop`, without queries."""
@@ -188,50 +179,24 @@ class Planner:
     def _clock(self, t: NDArray[np.generic]) -> F64:
         return np.ascontiguousarray(t - self.origin, dtype=np.float64)
 
-    def _allocate(self, n: int, queries: Queries) -> tuple[UpdateOut, ScoreOut, I32, I32]:
+    def _allocate(self, n: int, queries: Queries) -> tuple[Any, Any]:
+        """Columns of both plans, with room for the most that there can be; what is asked stands in them already."""
         spec, nq, nc = self.spec, len(queries), len(queries.cand)
         active = n * (2 + 2 * spec.num_neighbors)
-        rows = min(self.counters.num_nodes, active + nq * (1 + spec.attention) + nc)
-        i32 = np.int32
-        update = UpdateOut(
-            nodes=np.empty(rows, np.int64),
-            src_h=np.empty(n, i32), dst_h=np.empty(n, i32), src_F=np.empty(n, i32), dst_F=np.empty(n, i32),
-            gap_src=np.empty(n), gap_dst=np.empty(n),
-            act_ptr=np.empty(n + 1, np.int64),
-            act_h=np.empty(active, i32), act_F=np.empty(active, i32),
-            mult_src=np.empty(active, np.float32), mult_dst=np.empty(active, np.float32),
-        )  # fmt: skip
-        score = ScoreOut(
-            src_h=np.empty(nq, i32), src_F=np.empty(nq, i32), cand_h=np.empty(nc, i32), cand_F=np.empty(nc, i32),
-            facts=np.empty((nc, len(FACTS))), num_pairs=np.empty(nq, np.int64),
-            nbr_len=np.zeros(nq, i32),
-            nbr_h=np.zeros((nq, spec.attention), i32), nbr_F=np.zeros((nq, spec.attention), i32),
-            nbr_gap=np.zeros((nq, spec.attention)), nbr_type=np.zeros((nq, spec.attention), i32),
-        )  # fmt: skip
-        return update, score, np.empty(rows, i32), np.empty(rows, i32)
-
-    def _update_plan(
-        self, start: int, stop: int, out: UpdateOut, n0: int, m: int, final: tuple[I32, I32]
-    ) -> UpdatePlan:
-        act_h, act_F = out.act_h[:m].copy(), out.act_F[:m].copy()
-        final_h, final_F = final[0].copy(), final[1].copy()
-        kernels.resolve((out.src_h, out.dst_h, out.src_F, out.dst_F, act_h, act_F, final_h, final_F), n0)
-        return UpdatePlan(
-            start=start,
-            stop=stop,
-            nodes=out.nodes[:n0].copy(),
-            src_h=out.src_h, dst_h=out.dst_h, src_F=out.src_F, dst_F=out.dst_F,
-            gap_src=out.gap_src, gap_dst=out.gap_dst,
-            is_loop=self.stream.src[start:stop] == self.stream.dst[start:stop],
-            act_ptr=out.act_ptr,
-            act_h=act_h, act_F=act_F,
-            mult_src=out.mult_src[:m].copy(), mult_dst=out.mult_dst[:m].copy(),
-            final_h=final_h, final_F=final_F,
-        )  # fmt: skip
+        known = min(self.counters.num_nodes, active + nq * (1 + spec.attention) + nc)
+        sizes = {"event": n, "event + 1": n + 1, "active": active, "known": known}
+        sizes |= {"query": nq, "candidate": nc, "attention": spec.attention}
+        asked = {"ptr": queries.ptr, "cand": queries.cand, "src": queries.src, "edge_type": queries.edge_type}
+        score = {name: column.make(sizes) for name, column in SCORE_COLUMNS.items() if name not in asked}
+        update = {name: column.make(sizes) for name, column in UPDATE_COLUMNS.items()}
+        return UpdateOut(**update), ScoreOut(**asked, **score)
 
 
-def _score_plan(queries: Queries, out: ScoreOut, n0: int) -> ScorePlan:
-    kernels.resolve((out.src_h, out.src_F, out.cand_h, out.cand_F), n0)
-    kernels.resolve((out.nbr_h, out.nbr_F), n0)
-    columns: dict[str, Any] = out._asdict()
-    return ScorePlan(ptr=queries.ptr, cand=queries.cand, src=queries.src, edge_type=queries.edge_type, **columns)
+def _resolved(out: Any, columns: dict[str, Column], used: dict[str | int, int], n0: int) -> dict[str, Any]:
+    """The columns as far as they are in use, with version rows in place of the sweep's codes."""
+    arrays: dict[str, NDArray[Any]] = out._asdict()
+    for name, column in columns.items():
+        if column.axes[0] in used:
+            arrays[name] = arrays[name][: used[column.axes[0]]].copy()
+    resolve(tuple([array.ravel() for name, array in arrays.items() if name.endswith(("_h", "_F"))]), n0)
+    return arrays

@@ -31,6 +31,7 @@ from tsnn.evaluation.evaluate import validation_metric
 from tsnn.evaluation.model import ModelScorer
 from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN
+from tsnn.plan.facts import BLOCKS
 from tsnn.study.populations import ON_GPU, gpu
 from tsnn.study.workers import import_ray, run_tasks
 from tsnn.training.population import PopulationTrainer
@@ -46,6 +47,7 @@ LOG_RANGES = {
     "train.weight_decay": (1e-6, 1e-2),
     "model.kappa": (1.0, 100.0),
 }
+ALWAYS_READ = ("pairs", "common_neighbors", "edgebank_recency")  # blocks of facts that no trial goes without
 CHOICES: dict[str, list[Any]] = {
     "train.chunk": [50, 100, 200, 400],
     "train.negatives": [1, 3, 5],
@@ -61,13 +63,9 @@ CHOICES: dict[str, list[Any]] = {
     "model.num_reflectors": [1, 2, 4],
     "model.num_neighbors": [5, 10, 20, 30],
     "model.diffusion_steps": [0, 1, 2],
-    "features.successor": [True, False],
-    "features.walks": [True, False],
+    **{f"features.{block}": [True, False] for block in BLOCKS if block not in ALWAYS_READ},
     "features.walk_decay": [1e4, 1e5],
-    "features.activity": [True, False],
     "features.activity_decay": [1e3, 1e4],
-    "features.strength": [True, False],
-    "features.two_hop": [True, False],
     "features.encoded_gaps": [True, False],
     "features.cn_neighbors": [10, 20, 50],
 }

@@ -1,0 +1,55 @@
+"""Arrays said once: a class lists them, and each annotation holds dtype, shape and first value.
+
+    ring_id: Annotated[I32, shaped("node", "ring")]
+    last_t: Annotated[F64, shaped("node", fill=-np.inf)]
+
+`columns` reads such a class, a NamedTuple or a dataclass; an axis is a number, or a name whose size is known later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Shape(NamedTuple):
+    """Axes of an array and what it holds at first."""
+
+    axes: tuple[str | int, ...]
+    fill: float = 0
+
+
+def shaped(*axes: str | int, fill: float = 0) -> Shape:
+    """The shape in an annotation."""
+    return Shape(axes, fill)
+
+
+class Column(NamedTuple):
+    """An array of a class, not yet made."""
+
+    dtype: type[np.generic]
+    axes: tuple[str | int, ...]
+    fill: float
+
+    def make(self, sizes: Mapping[str, int]) -> NDArray[Any]:
+        """The array as it is at first."""
+        shape = tuple([axis if isinstance(axis, int) else sizes[axis] for axis in self.axes])
+        return np.full(shape, self.fill, self.dtype) if self.fill else np.zeros(shape, self.dtype)
+
+
+def columns(table: type) -> dict[str, Column]:
+    """Every annotated array of a class, in order."""
+    found = {}
+    for name, hint in get_type_hints(table, include_extras=True).items():
+        kind, *extras = get_args(hint) or (hint,)
+        if extras and isinstance(extras[0], Shape):
+            found[name] = Column(_dtype(kind), *extras[0])
+    return found
+
+
+def _dtype(array: Any) -> type[np.generic]:
+    dtype: type[np.generic] = get_args(get_args(array)[1])[0]  # of numpy.ndarray[shape, numpy.dtype[dtype]]
+    return dtype

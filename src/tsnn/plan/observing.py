@@ -1,0 +1,182 @@
+"""Counting events, compiled: the only writer of `Tables`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tsnn.kernel_cache import inlined, kernel
+from tsnn.plan.facts import STEPS
+from tsnn.plan.tables import (
+    EMPTY,
+    N_BANK,
+    N_PAIRS,
+    N_SUCC,
+    N_TRIPS,
+    QUEUE_HEAD,
+    QUEUE_TAIL,
+    ROWS,
+    Int,
+    Options,
+    Rows,
+    Tables,
+    borrow,
+    find,
+    find_bank,
+    pair_of,
+    triple_of,
+)
+
+
+@inlined()
+def _push(tab: Tables, node: Int, other: Int, t: float, rel: Int) -> None:
+    at = tab.ring_len[node] % tab.ring_id.shape[1]
+    tab.ring_id[node, at] = other
+    tab.ring_t[node, at] = t
+    tab.ring_type[node, at] = rel
+    tab.ring_len[node] += 1
+
+
+@inlined()
+def _observe_pair(tab: Tables, u: Int, v: Int, t: float, strength: float) -> None:
+    i = find(tab.pair_key, pair_of(u, v))
+    if tab.pair_key[i] == EMPTY:
+        tab.pair_key[i] = pair_of(u, v)
+        tab.ints[N_PAIRS] += 1
+    tab.pair_count[i] += 1
+    tab.pair_last[i] = t
+    tab.pair_strength[i] = strength
+
+
+@inlined()
+def _expire(tab: Tables, t: float, window: float) -> None:
+    """alg:edgebank, Expire: forget what is older than the window."""
+    capacity = len(tab.queue_t)
+    while tab.ints[QUEUE_HEAD] < tab.ints[QUEUE_TAIL]:
+        at = tab.ints[QUEUE_HEAD] % capacity
+        if t - tab.queue_t[at] <= window:
+            break
+        slot = tab.queue_slot[at]
+        tab.bank_count[slot] -= 1
+        tab.bank_first_event[slot] = tab.queue_next[at]
+        if tab.queue_next[at] < 0:
+            tab.bank_last_event[slot] = -1
+        tab.ints[QUEUE_HEAD] += 1
+
+
+@inlined()
+def _observe_bank(tab: Tables, u: Int, v: Int, rel: Int, t: float, window: float) -> None:
+    """alg:edgebank, Observe."""
+    i = find_bank(tab.bank_key, tab.bank_rel, pair_of(u, v), rel)
+    if tab.bank_key[i] == EMPTY:
+        tab.bank_key[i] = pair_of(u, v)
+        tab.bank_rel[i] = rel
+        tab.ints[N_BANK] += 1
+    if window > 0:
+        _expire(tab, t, window)
+        event = tab.ints[QUEUE_TAIL]
+        at = event % len(tab.queue_t)
+        tab.queue_t[at] = t
+        tab.queue_slot[at] = i
+        tab.queue_next[at] = -1
+        if tab.bank_last_event[i] >= 0:
+            tab.queue_next[tab.bank_last_event[i] % len(tab.queue_t)] = event
+        else:
+            tab.bank_first_event[i] = event
+        tab.bank_last_event[i] = event
+        tab.ints[QUEUE_TAIL] += 1
+    tab.bank_count[i] += 1
+    tab.bank_last[i] = t
+
+
+@inlined()
+def _observe_move(tab: Tables, u: Int, v: Int) -> None:
+    previous = tab.last_dst[u, 0]
+    if previous >= 0:
+        i = find(tab.succ_key, pair_of(previous, v))
+        if tab.succ_key[i] == EMPTY:
+            tab.succ_key[i] = pair_of(previous, v)
+            tab.ints[N_SUCC] += 1
+        tab.succ_count[i] += 1
+        tab.succ_total[previous] += 1
+        if tab.last_dst[u, 1] >= 0:
+            key = triple_of(tab.last_dst[u, 1], previous, v)
+            i = find(tab.trip_key, key)
+            if tab.trip_key[i] == EMPTY:
+                tab.trip_key[i] = key
+                tab.ints[N_TRIPS] += 1
+            tab.trip_count[i] += 1
+    tab.last_dst[u, 2] = tab.last_dst[u, 1]
+    tab.last_dst[u, 1] = previous
+    tab.last_dst[u, 0] = v
+
+
+@inlined()
+def _fade(tab: Tables, node: Int, t: float, rate: float) -> None:
+    """Bring a node's walks to time t: one of i steps fades i times."""
+    if tab.degree[node]:
+        factor = math.exp(-rate * (t - tab.last_t[node]))
+        fade = 1.0
+        for i in range(1, STEPS + 1):
+            fade *= factor
+            for x in range(tab.walk.shape[2]):
+                tab.walk[node, i, x] = np.float32(tab.walk[node, i, x] * fade)
+
+
+@inlined()
+def _observe_walks(tab: Tables, u: Int, v: Int, t: float, rate: float) -> None:
+    """Every walk from one end goes on to the other. Longest first: a step must not be taken twice."""
+    _fade(tab, u, t, rate)
+    if u != v:
+        _fade(tab, v, t, rate)
+    for i in range(STEPS, 0, -1):
+        for x in range(tab.walk.shape[2]):
+            from_u, from_v = tab.walk[u, i - 1, x], tab.walk[v, i - 1, x]
+            tab.walk[u, i, x] += from_v
+            if u != v:
+                tab.walk[v, i, x] += from_u
+
+
+@inlined()
+def _observe_activity(tab: Tables, node: Int, role: Int, t: float, strength: float, rate: float) -> None:
+    if tab.degree[node]:
+        fade = math.exp(-rate * (t - tab.last_t[node]))
+        for i in range(3):
+            tab.recent[node, i] *= fade
+    tab.recent[node, role] += 1.0
+    tab.recent[node, 2] += strength
+
+
+@inlined()
+def observe(tab: Tables, opt: Options, rows: Rows, r: int) -> None:
+    """Let every counter know of one event."""
+    u, v, t, rel, strength = rows.src[r], rows.dst[r], rows.t[r], rows.rel[r], rows.strength[r]
+    _observe_pair(tab, u, v, t, strength)
+    if opt.separate_bank:
+        _observe_bank(tab, u, v, rel, t, opt.window)
+    if opt.successor:
+        _observe_move(tab, u, v)
+    if tab.walk.shape[2]:
+        _observe_walks(tab, u, v, t, opt.walk_rate)
+    _observe_activity(tab, u, 0, t, strength, opt.activity_rate)
+    _push(tab, u, v, t, rel)
+    tab.last_t[u] = t
+    tab.degree[u] += 1
+    _observe_activity(tab, v, 1, t, strength, opt.activity_rate)
+    if u != v:
+        _push(tab, v, u, t, rel)
+        tab.last_t[v] = t
+        tab.degree[v] += 1
+    tab.last_in_row[v] = tab.ints[ROWS]
+    tab.last_in_t[v] = t
+    tab.ints[ROWS] += 1
+    tab.in_degree[v] += 1
+
+
+@kernel()
+def advance(tab: Tables, opt: Options, rows: Rows, start: Int, stop: Int) -> None:
+    """Observe rows without planning anything: how a resumed run brings its counters back."""
+    tab, rows = borrow(tab), borrow(rows)
+    for r in range(start, stop):
+        observe(tab, opt, rows, r)
