@@ -20,50 +20,11 @@
 // the layers whose weights stay in shared memory, one bit each in the order of Layer. The rest comes from the
 // second-level cache at every event. With TIMED the first stream's first thread keeps the time.
 
-typedef REAL real;
-
 constexpr int E = (D + 31) / 32;  // numbers of a vector in each lane
 constexpr int KD = K * D, KF = KR > 0 ? KR : 1, WARPS = THREADS / 32;
 constexpr int WIDE = KD > 4 * D ? KD : 4 * D;
-enum { PRE, CARRY, POST, LIFT, GRU, NUM_COEF };  // slots of Tape.coef
-
-struct Plan {
-    const int *src_h, *dst_h, *src_F, *dst_F, *act_ptr, *act_h, *act_F, *is_loop;
-    const float *mult_src, *mult_dst;
-    // what `await` takes: for what an event reads going forward, and for the gradients of what it wrote going back
-    const int *before_src, *before_dst, *before_act, *after_src, *after_dst, *after_act;
-};
-
-struct Sizes {
-    long long tape, weights, grads;  // numbers from one stream's arrays to the next one's
-    const double* eta;               // one a stream
-    double eps;
-    long long* cycles;  // of each stage, if TIMED
-    int* turns;         // of each stream how far its events are, and last how many are taken; zeros before a pass
-    int n, n0, num_active, base;  // rows below `base` are constants: no gradient is kept for them
-    int teams;
-};
-
-enum Layer { FRAME_IN, FRAME_OUT, MSG_IN, MSG_OUT, GRU_BOTH, NUM_LAYERS };
 enum Pass { FORWARD, BACKWARD };
-constexpr int SIZES[NUM_LAYERS] = {2 * D * W, W * KD, 2 * D * W, W * D, 6 * D * D};
-constexpr int OUTPUTS[2][NUM_LAYERS] = {{W, KD, W, D, 6 * D}, {2 * D, W, 2 * D, W, 2 * D}};
 constexpr int SECOND[2] = {3 * D, D};  // from this output on the GRU reads its second input
-
-// Matrices as VEC inputs of one output after the other, see `layer`; of the GRU both, the message's first.
-struct Weights {
-    real* matrix[NUM_LAYERS];
-    real *frame_bias, *msg_bias, *gru_bias, *gain;
-};
-
-struct Tape {
-    real *h, *F, *N, *G, *inv, *t_h, *x_frame, *hid_frame, *dF, *x_msg, *hid_msg, *m, *gates, *gru_h, *y_pre, *y_ends,
-        *coef, *lift, *t_round, *r_ends, *mid_h, *mid_t, *energy, *smooth;
-};
-
-struct Grads {
-    real *up_energy, *up_smooth, *gh, *gF, *gN, *gS, *d_frame_hid, *d_frame_out, *d_msg_hid, *d_msg_out, *d_gates, *gD;
-};
 
 // ---------------------------------------------------------------------------------------------------------------
 // The blocks of a team
@@ -595,20 +556,20 @@ __device__ real step_size(real eta, real degree) { return eta / (degree > real(1
 
 // Stalk of entry j before a round, and the coefficients that lift it.
 __device__ const real* stalk_before(const Stream& st, const Star& star, int e, int j, int round) {
-    if (round > 0) return st.tape.mid_h + ((long long)(round - 1) * st.z.num_active + j) * D;
+    if (round > 0) return st.tape.mid_h + ((long long)(round - 1) * st.z.nA + j) * D;
     if (j < star.leaf) return st.tape.gru_h + (2ll * e + j - star.first) * D;
     return st.tape.h + (long long)st.plan.act_h[j] * D;
 }
 
 __device__ const real* coef_before(const Stream& st, const Star& star, int e, int j, int round) {
-    if (round > 0) return st.tape.mid_t + ((long long)(round - 1) * st.z.num_active + j) * KR;
+    if (round > 0) return st.tape.mid_t + ((long long)(round - 1) * st.z.nA + j) * KR;
     if (j < star.leaf) return st.tape.coef + ((2ll * e + j - star.first) * NUM_COEF + GRU) * KR;
     return st.tape.t_h + (long long)st.plan.act_h[j] * KR;
 }
 
 __device__ void write_after(const Stream& st, int j, int round, const Vec& h, const Coef& coef) {
     const bool last = round == ROUNDS - 1;
-    const long long row = last ? st.z.n0 + j : (long long)round * st.z.num_active + j;
+    const long long row = last ? st.z.n0 + j : (long long)round * st.z.nA + j;
     store(h, (last ? st.tape.h : st.tape.mid_h) + row * D);
     store_coef(coef, (last ? st.tape.t_h : st.tape.mid_t) + row * KR);
 }
@@ -619,7 +580,7 @@ __device__ long long at_end(const Stream& st, int e, int round, int s) {
 }
 
 __device__ real* t_round(const Stream& st, int j, int round) {
-    return st.tape.t_round + ((long long)round * st.z.num_active + j) * KR;
+    return st.tape.t_round + ((long long)round * st.z.nA + j) * KR;
 }
 
 // Ask for `count` numbers: of their cache lines the first, and every `lines`-th after it.
@@ -826,8 +787,8 @@ __device__ void move_frame(const Stream& st, const Event& ev, Shared& sh, End& e
         store_coef(t, coef_of(st, ev, CARRY));
     } else {
         end.y = lift(end.frame, end.h, t);
-        store_coef(t, coef_of(st, ev, LIFT));
-        store(end.y, tape.lift + (ev.ends + ev.s) * D);
+        store_coef(t, coef_of(st, ev, MOVED));
+        store(end.y, tape.y_moved + (ev.ends + ev.s) * D);
     }
 }
 
@@ -1350,7 +1311,7 @@ __device__ void carry_adjoint(const Stream& st, const Event& ev, SharedBack& sh,
     const Tape& tape = st.tape;
     Coef t;
     if (back.acts) {
-        back.g_pre = inputs_adjoint(st, ev, sh, back, POST, CARRY_OVER ? tape.y_pre : tape.lift);
+        back.g_pre = inputs_adjoint(st, ev, sh, back, POST, CARRY_OVER ? tape.y_pre : tape.y_moved);
         if (CARRY_OVER) {
             load_coef(coef_of(st, ev, CARRY), t);
             const Vec y = load(tape.y_pre + (ev.ends + ev.s) * D);
@@ -1364,7 +1325,7 @@ __device__ void carry_adjoint(const Stream& st, const Event& ev, SharedBack& sh,
     if (CARRY_OVER) {
         axpy(real(1), cross, back.gy);
     } else {
-        load_coef(coef_of(st, ev, LIFT), t);
+        load_coef(coef_of(st, ev, MOVED), t);
         const Vec x = load(sh.x_msg + ev.s * 2 * D);
         axpy(real(1), lift_adjoint(back.frame, back.share, x, t, cross), back.g_pre);
     }
