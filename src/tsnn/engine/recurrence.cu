@@ -1,7 +1,7 @@
 // The recurrence of a chunk on a GPU, forward and backward: streams side by side, event after event.
 //
-// The notation, the version logs and the adjoints are those of tsnn/engine/kernels.py. Two warps hold the endpoints,
-// source and destination; the others take leaves of the active graph in turn, while the endpoints are busy; the whole
+// The notation is that of tsnn/engine/forward.py, the adjoints those of backward.py and frames.py, the arrays and
+// switches those of layout.py. Two warps hold the endpoints, source and destination; the others take leaves of the active graph in turn, while the endpoints are busy; the whole
 // block shares the layers of the networks, two rows at a time. A warp keeps a vector of D numbers in its lanes. All sums
 // have a fixed order.
 //
@@ -15,10 +15,24 @@
 // last bit. Whoever waits, waits for an event that was taken before its own; so it never waits for a team that has yet
 // to get a multiprocessor.
 //
-// The including text defines REAL, D, K, KR (reflectors applied: K, or 0 without transport), W, ROUNDS, FRAME_UPDATE,
-// CARRY_OVER, CLUSTER (blocks of a team), THREADS, SHARED_BYTES, VEC (numbers that a thread loads at once) and RESIDENT:
-// the layers whose weights stay in shared memory, one bit each in the order of Layer. The rest comes from the
-// second-level cache at every event. With TIMED the first stream's first thread keeps the time.
+// Put before this text (`source` of cuda.py): `real`; the sizes and switches of `Dims` as constants D, K, KR (reflectors
+// applied: K, or 0 without transport), W, ROUNDS, FRAME_UPDATE, CARRY_OVER; CLUSTER (blocks of a team), THREADS,
+// SHARED_BYTES, VEC (numbers that a thread loads at once) and RESIDENT: the layers whose weights stay in shared memory,
+// one bit each in the order of Layer; with TIMED the first stream's first thread keeps the time. Then the structs Plan,
+// Sizes, Weights, Tape and Grads from the tables of layout.py. Weights are matrices as VEC inputs of one output after
+// the other, see `layer`; of the GRU both, the message's first.
+//
+// Contents, in this order:
+//
+//     The blocks of a team          meet, tell; Clock; Stream, what a block works with
+//     Teams that take turns         await, publish, take, announce, next_turn
+//     Vectors of a warp             Vec: load, store, axpy, total
+//     Frames                        Frame: project, coefficients, lift, lower, open_frame
+//     Layers                        layer, a dense layer for two rows; weights in shared memory
+//     The active graph of an event  Star; stalks before and after a round; pulls of leaves; prefetching
+//     Forward                       read_ends, frame_step, move_frame, carry_over, update_stalks, diffuse; measure
+//     Backward                      FrameGrad, close_frame; the adjoint of each stage, last to first
+//     At the end of both            the kernels: open_rows, forward, measure_events; backward, close_rows
 
 constexpr int E = (D + 31) / 32;  // numbers of a vector in each lane
 constexpr int KD = K * D, KF = KR > 0 ? KR : 1, WARPS = THREADS / 32;
@@ -998,7 +1012,7 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
 // Backward
 // ---------------------------------------------------------------------------------------------------------------
 
-// What was collected for one frame version (see kernels.py): dN, and S in the upper triangle.
+// What was collected for one frame version (see frames.py): dN, and S in the upper triangle.
 struct FrameGrad {
     Vec N[KF];
     real S[KF][KF];
