@@ -31,23 +31,9 @@ from tsnn.engine.frames import (
 )
 from tsnn.engine.layout import CARRY, MOVED, NUM_COEF, POST, PRE, BackScratch, Dims, Grads, Plan, Tape, Weights
 from tsnn.engine.panels import layer
-from tsnn.engine.pointers import (
-    ENTRY,
-    INLINE,
-    INNER,
-    STAGE,
-    Ptr,
-    add,
-    at,
-    axpy,
-    clear,
-    copy,
-    lit,
-    pointers,
-    prefetch,
-    relu_adjoint,
-)
+from tsnn.engine.pointers import ENTRY, INLINE, INNER, STAGE, Ptr, at, lit, pointers
 from tsnn.engine.star import Stages, Star, before_round, join_edges, read_stages, read_star, split_sum, step_size
+from tsnn.engine.vectors import add, axpy, clear, copy, prefetch, relu_adjoint
 from tsnn.kernel_cache import kernel
 
 

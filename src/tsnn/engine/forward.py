@@ -28,7 +28,7 @@ from tsnn.engine.frames import Frames, coefficients, coefficients_back, lift, lo
 from tsnn.engine.gates import sigmoid, tanh
 from tsnn.engine.layout import CARRY, GRU, MOVED, NUM_COEF, POST, PRE, Dims, Plan, Scratch, Tape, Weights
 from tsnn.engine.panels import layer
-from tsnn.engine.pointers import ENTRY, INLINE, INNER, STAGE, Ptr, at, copy, dot, lit, pointers, prefetch, relu
+from tsnn.engine.pointers import ENTRY, INLINE, INNER, STAGE, Ptr, at, lit, pointers
 from tsnn.engine.star import (
     Edge,
     Star,
@@ -40,6 +40,7 @@ from tsnn.engine.star import (
     split_sum,
     step_size,
 )
+from tsnn.engine.vectors import copy, dot, prefetch, relu
 from tsnn.kernel_cache import kernel
 
 

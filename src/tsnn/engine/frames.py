@@ -22,7 +22,8 @@ from numba import njit
 
 from tsnn.engine import passes
 from tsnn.engine.passes import Reflectors
-from tsnn.engine.pointers import INLINE, INNER, Ptr, add, at, axpy, dot, lit
+from tsnn.engine.pointers import INLINE, INNER, Ptr, at, lit
+from tsnn.engine.vectors import add, axpy, dot
 
 
 class Frames(NamedTuple):

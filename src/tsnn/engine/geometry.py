@@ -18,7 +18,8 @@ from tsnn.config import ModelConfig
 from tsnn.engine.buffers import array, make, plain
 from tsnn.engine.frames import FrameGrads, Frames, close_frame, lift, lift_adjoint, open_frame
 from tsnn.engine.layout import Array, Dims, Row
-from tsnn.engine.pointers import ENTRY, INLINE, Ptr, add, at, axpy, clear, copy, dot, lit, pointers, ptr
+from tsnn.engine.pointers import ENTRY, INLINE, Ptr, at, lit, pointers, ptr
+from tsnn.engine.vectors import add, axpy, clear, copy, dot
 from tsnn.kernel_cache import kernel
 from tsnn.types import I32, I64, Bool
 

@@ -1,4 +1,4 @@
-"""What the kernels of the fused engine are written with: how they compile, pointers, and plain loops over vectors.
+"""What the kernels of the fused engine are written with: how they compile, and pointers.
 
 Inner functions work on raw pointers: no bounds, no negative indices, no reference counts. `lit` types a constant like
 the data, since a bare literal would promote float32 arithmetic to float64.
@@ -12,7 +12,6 @@ import numba.core.cgutils
 import numba.core.types
 import numba.extending
 from llvmlite import binding, ir  # type: ignore[import-untyped]
-from numba import njit
 
 Ptr = Any  # a typed pointer inside the kernels
 types: Any = numba.core.types
@@ -81,7 +80,7 @@ def lit(_: Any, pointer: Any, value: Any) -> Any:
 
 
 @intrinsic
-def _prefetch(_: Any, pointer: Any) -> Any:
+def prefetch_line(_: Any, pointer: Any) -> Any:
     """Ask for a cache line before it is needed."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -92,64 +91,3 @@ def _prefetch(_: Any, pointer: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(pointer), generate
-
-
-@njit(**INLINE)
-def dot(a: Ptr, b: Ptr, n: int) -> Any:
-    """Inner product."""
-    s = lit(a, 0.0)
-    for i in range(n):
-        s += a[i] * b[i]
-    return s
-
-
-@njit(**INLINE)
-def copy(a: Ptr, out: Ptr, n: int) -> None:
-    """out = a."""
-    for i in range(n):
-        out[i] = a[i]
-
-
-@njit(**INLINE)
-def clear(out: Ptr, n: int) -> None:
-    """out = 0."""
-    zero = lit(out, 0.0)
-    for i in range(n):
-        out[i] = zero
-
-
-@njit(**INLINE)
-def add(a: Ptr, out: Ptr, n: int) -> None:
-    """out += a."""
-    for i in range(n):
-        out[i] += a[i]
-
-
-@njit(**INLINE)
-def axpy(c: Any, a: Ptr, out: Ptr, n: int) -> None:
-    """out += c a."""
-    for i in range(n):
-        out[i] += c * a[i]
-
-
-@njit(**INLINE)
-def relu(a: Ptr, n: int) -> None:
-    """a = max(a, 0)."""
-    zero = lit(a, 0.0)
-    for i in range(n):
-        a[i] = zero if a[i] < zero else a[i]  # keeps a NaN, as `max` would not
-
-
-@njit(**INLINE)
-def relu_adjoint(a: Ptr, g: Ptr, n: int) -> None:
-    """g = g where a > 0, else 0."""
-    zero = lit(a, 0.0)
-    for i in range(n):
-        g[i] = g[i] if a[i] > zero else zero
-
-
-@njit(**INLINE)
-def prefetch(a: Ptr, n: int, lanes: int) -> None:
-    """Ask for a row."""
-    for i in range(0, n, lanes):
-        _prefetch(at(a, i))

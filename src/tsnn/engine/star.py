@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from numba import njit
 
 from tsnn.engine.layout import GRU, NUM_COEF, Dims, Plan, Tape
-from tsnn.engine.pointers import INLINE, INNER, Ptr, at, axpy, clear, lit
+from tsnn.engine.pointers import INLINE, INNER, Ptr, at, lit
+from tsnn.engine.vectors import axpy, clear
 
 
 class Star(NamedTuple):
