@@ -17,7 +17,9 @@ import torch
 from torch import nn
 
 from tsnn.config import ModelConfig
-from tsnn.engine import fused, kernels
+from tsnn.engine import fused
+from tsnn.engine.buffers import make
+from tsnn.engine.layout import BackScratch, Grads, Parameters, Scratch, Tape
 from tsnn.plan.chunk import UpdatePlan
 
 CONTEXT = 24
@@ -91,17 +93,29 @@ def measure(size: tuple[int, ...], n: int, repeats: int) -> list[float]:
     plan, updater = synthetic_plan(n, neighbors), Updater(cfg)
     n0 = len(plan.nodes)
     context, h0, F0 = torch.randn(n, 2, CONTEXT), torch.randn(n0, d), torch.randn(n0, k, d) / k**0.5
-    parameters = fused.Parameters.of(updater)
-    dims, arrays = fused._dims(plan, cfg, 0.01, torch.float32), fused._plan_arrays(plan)
+    parameters = Parameters.of(updater)
+    dims = fused.of_chunk(fused.dims_of(cfg, 0.01, torch.float32), plan)
+    columns, dtype = fused.plan_arrays(plan), torch.float32
     rows = context.reshape(2 * n, -1)
-    forward_weights, backward_weights = (
-        fused._forward_weights(dims, parameters),
-        fused._backward_weights(dims, parameters),
-    )
+    weights, back = fused.forward_weights(dims, parameters), fused.backward_weights(dims, parameters)
     upstream = (torch.randn(n0 + len(plan.act_h), d), torch.randn(n0 + 2 * n, k, d), torch.ones(n), torch.ones(n))
 
-    def tape() -> kernels.Tape:
-        return fused._tape(dims, plan, rows, h0, F0, parameters)
+    def tape() -> Tape:
+        pairs = (("hid_frame", "frame_in"), ("hid_msg", "msg_in"))
+        shares = {
+            to: fused._context_share(dims, getattr(parameters, name), getattr(parameters, f"{name}_bias"), rows)
+            for to, name in pairs
+        }
+        made = make(Tape, dtype, dims, shares)
+        made.h[:n0], made.F[:n0] = h0.numpy(), F0.numpy()
+        return made
+
+    def grads() -> Grads:
+        given = dict(zip(("up_h", "up_F", "up_energy", "up_smooth"), (up.numpy() for up in upstream), strict=True))
+        made = make(Grads, dtype, dims, given, base=n0, gain_rows=1)
+        for begins in (made.gN, made.gS, made.gD):
+            begins.fill(0)
+        return made
 
     def timed(make: Callable[[], tuple], run: Callable[..., None]) -> float:
         times = []
@@ -112,21 +126,21 @@ def measure(size: tuple[int, ...], n: int, repeats: int) -> list[float]:
             times.append(time.thread_time() - start)
         return min(times)
 
-    forward = timed(lambda: (dims, arrays, forward_weights, tape()), kernels.forward)
-    kept = tape()
-    kernels.forward(dims, arrays, forward_weights, kept)
-    grads = lambda: fused._grads(dims, arrays, kept, upstream, n0)  # noqa: E731
-    backward = timed(lambda: (dims, arrays, backward_weights, kept, grads(), n0), kernels.backward)
-    done = grads()
-    kernels.backward(dims, arrays, backward_weights, kept, done, n0)
-    weights = best(lambda: fused._weight_gradients(dims, parameters, rows, kept, done), repeats)
+    scratch = make(Scratch, dtype, dims)
+    back_scratch = make(BackScratch, dtype, dims, most=int(np.diff(columns.act_ptr).max()))
+    forward = timed(lambda: (dims, columns, weights, tape(), scratch), fused.forward)
+    kept, done = tape(), grads()
+    fused.forward(dims, columns, weights, kept, scratch)
+    backward = timed(lambda: (dims, columns, back, kept, grads(), back_scratch, n0), fused.backward)
+    fused.backward(dims, columns, back, kept, done, back_scratch, n0)
+    weight_products = best(lambda: fused._weight_gradients(dims, parameters, rows, kept, done), repeats)
 
     def whole_forward() -> tuple:
         return fused.fused_update(updater, plan, context, h0, F0, cfg, 0.01)
 
     whole = timed(lambda: (), whole_forward)
     whole_back = timed(lambda: (whole_forward(), upstream), torch.autograd.backward)
-    return [1e6 * t / n for t in (forward, backward, weights, whole, whole_back)] + [
+    return [1e6 * t / n for t in (forward, backward, weight_products, whole, whole_back)] + [
         dense_flops(d, k, w), diffusion_flops(plan, d, k, rounds), len(plan.act_h) / n,
     ]  # fmt: skip
 

@@ -18,7 +18,7 @@ from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.queries import NO_QUERIES
 from tsnn.data.split import split_by_time
 from tsnn.engine import cuda
-from tsnn.engine.fused import Parameters
+from tsnn.engine.layout import Parameters
 from tsnn.plan.planner import Planner, PlanSpec
 from tsnn.training.trainer import Trainer
 

@@ -13,7 +13,7 @@ from tsnn.bench.machine import machine_card
 from tsnn.config import Config
 from tsnn.data.split import Split
 from tsnn.engine.cuda import STAGES, DevicePlan, Logs, Shape, clock_rate, cuda_update, has_cupy, teams_for
-from tsnn.engine.fused import Parameters
+from tsnn.engine.layout import Parameters
 from tsnn.errors import ConfigError
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.plan.chunk import UpdatePlan

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,31 +24,56 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tsnn.config import ModelConfig
-from tsnn.engine.fused import Parameters
+from tsnn.engine.layout import (
+    SLOTS,
+    Dims,
+    Grads,
+    Order,
+    Parameters,
+    Plan,
+    Shapes,
+    Tape,
+    layer_sizes,
+    rows,
+    shapes,
+    weight_gradients,
+)
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.transfer import send
 from tsnn.types import I64
 
 Logs = tuple[Tensor, Tensor, Tensor, Tensor]
-Shapes = dict[str, tuple[int, ...]]
 
 GROUP = 32  # streams of one product
 STAGES = ("reads", "frame network", "new frames", "message and GRU", "diffusion")  # of an event, forward and backward
-_FIELDS = ("src_h", "dst_h", "src_F", "dst_F", "act_ptr", "act_h", "act_F", "is_loop", "mult_src", "mult_dst")
-_ORDER = ("before_src", "before_dst", "before_act", "after_src", "after_dst", "after_act")
-_PLAN = _FIELDS + _ORDER
+_PLAN = rows(Plan) | rows(Order, "cuda")
 _FORWARD = ("open_rows", "forward", "measure_events")  # kernels, one after the other
 _BACKWARD = ("backward", "close_rows")  # the second where the chunk's first rows have gradients
 MOST_TEAMS = 16  # of a stream: more would mostly wait for one another
-_NUM_COEF = 5
 _ALIGN = 32  # numbers
 _HOPPER_BYTES = 227 * 1024  # of shared memory that a block may have there
 _REAL = {torch.float32: "float", torch.float64: "double"}
-_SIZES = np.dtype(
-    [(name, "i8") for name in ("tape", "weights", "grads")]
-    + [("eta", "u8"), ("eps", "f8"), ("cycles", "u8"), ("turns", "u8")]
-    + [(name, "i4") for name in ("n", "n0", "num_active", "base", "teams")]
-)
+# The launch's own numbers, as the source's struct Sizes has them: C type, what it is.
+SIZES = {
+    "tape": ("long long", "numbers from one stream's arrays to the next one's"),
+    "weights": ("long long", "likewise"),
+    "grads": ("long long", "likewise"),
+    "eta": ("const double*", "one a stream"),
+    "eps": ("double", "a shorter reflector is the identity"),
+    "cycles": ("long long*", "of each stage, if TIMED"),
+    "turns": ("int*", "of each stream how far its events are, and last how many are taken; zeros before a pass"),
+    "n": ("int", "events"),
+    "n0": ("int", "first rows of both logs"),
+    "nA": ("int", "active entries"),
+    "base": ("int", "rows below it are constants: no gradient is kept for them"),
+    "teams": ("int", "of a stream"),
+}
+_SIZES_TYPE = np.dtype(
+    [(name, "u8" if kind.endswith("*") else {"long long": "i8", "double": "f8", "int": "i4"}[kind])
+     for name, (kind, _) in SIZES.items()],
+    align=True,
+)  # fmt: skip
+_VECTORS = ("frame_bias", "msg_bias", "gru_bias", "gain")  # of the source's struct Weights, behind its matrices
 
 
 def has_cupy() -> bool:
@@ -87,58 +113,53 @@ def _shared_room() -> int:
 class Shape(NamedTuple):
     """What the kernels are compiled for."""
 
+    dims: Dims  # of a chunk without events
     dtype: torch.dtype
-    d: int
-    k: int
-    kr: int
-    w: int
-    rounds: int
-    frame_update: bool
-    carry_over: bool
     cluster: int  # blocks of a stream
     timed: bool = False  # whether they count the cycles of STAGES
 
     @classmethod
     def of(cls, cfg: ModelConfig, dtype: torch.dtype, cluster: int = 1) -> Shape:
         """The shape of a model."""
-        k = cfg.num_reflectors
-        return cls(
-            dtype, cfg.stalk_dim, k, k if cfg.transport else 0, cfg.hidden_dim, cfg.diffusion_steps,
-            cfg.frame_update, cfg.carry_over, cluster,
-        )  # fmt: skip
+        return cls(Dims.of(cfg), dtype, cluster)
 
     @property
     def threads(self) -> int:
         """Of a block: wide frames leave registers for fewer."""
-        return 512 if self.d * self.k <= 256 and self.dtype == torch.float32 else 256
+        return 512 if self.dims.d * self.dims.k <= 256 and self.dtype == torch.float32 else 256
 
     @property
     def vector(self) -> int:
         """Numbers that a thread loads at once: 16 bytes, where rows divide so."""
-        return 4 if self.dtype == torch.float32 and self.d % 4 == 0 and self.w % 4 == 0 else 1
+        return 4 if self.dtype == torch.float32 and self.dims.d % 4 == 0 and self.dims.w % 4 == 0 else 1
+
+    @property
+    def outputs(self) -> dict[str, tuple[int, int]]:
+        """Outputs of each layer, forward and backward; the GRU's two matrices are one."""
+        pairs = {name: (outputs, inputs) for name, (inputs, outputs) in layer_sizes(self.dims).items()}
+        of_input, of_state = pairs.pop("gru_in"), pairs.pop("gru_state")
+        return pairs | {"gru_both": (of_input[0] + of_state[0], of_input[1] + of_state[1])}
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Numbers in the weights of each layer, in the source's order."""
-        d, w = self.d, self.w
-        return 2 * d * w, w * self.k * d, 2 * d * w, w * d, 6 * d * d
+        """Numbers in the weights of each layer."""
+        *sizes, of_input, of_state = (inputs * outputs for inputs, outputs in layer_sizes(self.dims).values())
+        return *sizes, of_input + of_state
 
     @property
     def shares(self) -> tuple[int, ...]:
         """The same that fall to one block, in the pass where it is more: a layer is shared by its outputs."""
-        d, w = self.d, self.w
-        outputs = (w, 2 * d), (self.k * d, w), (w, 2 * d), (d, w), (6 * d, 2 * d)  # forward, backward
         return tuple(
             max(size // out * -(-out // self.cluster) for out in both)
-            for size, both in zip(self.layers, outputs, strict=True)
+            for size, both in zip(self.layers, self.outputs.values(), strict=True)
         )
 
     @property
     def work_bytes(self) -> int:
         """Shared memory of the larger of both kernels, weights apart (the source checks it)."""
-        wide, warps = max(self.k, 4) * self.d, self.threads // 32
-        vectors = 36 + self.k + warps * (4 if self.rounds > 1 else 2) + 4 * self.rounds + 2 * self.cluster
-        return self.dtype.itemsize * (vectors * self.d + 6 * self.w + 2 * wide + 2 * self.threads + 64)
+        d, k, w, rounds, warps = self.dims.d, self.dims.k, self.dims.w, self.dims.rounds, self.threads // 32
+        vectors = 36 + k + warps * (4 if rounds > 1 else 2) + 4 * rounds + 2 * self.cluster
+        return self.dtype.itemsize * (vectors * d + 6 * w + 2 * max(k, 4) * d + 2 * self.threads + 64)
 
     @property
     def resident(self) -> int:
@@ -158,15 +179,45 @@ class Shape(NamedTuple):
 
 
 def source(shape: Shape) -> str:
-    """The kernels' text for a shape."""
+    """The kernels' text for a shape: its constants, the structs of the tables, and recurrence.cu."""
     constants = {
-        "REAL": _REAL[shape.dtype], "D": shape.d, "K": shape.k, "KR": shape.kr, "W": shape.w, "ROUNDS": shape.rounds,
-        "FRAME_UPDATE": int(shape.frame_update), "CARRY_OVER": int(shape.carry_over), "CLUSTER": shape.cluster,
-        "TIMED": int(shape.timed), "THREADS": shape.threads, "SHARED_BYTES": shape.shared_bytes, "VEC": shape.vector,
-        "RESIDENT": shape.resident,
+        name.upper(): int(getattr(shape.dims, name))
+        for name, row in rows(Dims).items()
+        if row.source == "model" and name != "eps"
+    } | {
+        "REAL": _REAL[shape.dtype], "CLUSTER": shape.cluster, "TIMED": int(shape.timed), "THREADS": shape.threads,
+        "SHARED_BYTES": shape.shared_bytes, "VEC": shape.vector, "RESIDENT": shape.resident,
     }  # fmt: skip
-    header = "".join(f"#define {name} {value}\n" for name, value in constants.items())
-    return header + Path(__file__).with_name("recurrence.cu").read_text()
+    forward, backward = zip(*shape.outputs.values(), strict=True)
+    parts = [f"#define {name} {value}" for name, value in constants.items()]
+    parts += [
+        "typedef REAL real;",
+        f"enum {{ {', '.join(SLOTS)}, NUM_COEF }};  // slots of Tape.coef",
+        f"enum Layer {{ {', '.join(name.upper() for name in shape.outputs)}, NUM_LAYERS }};",
+        f"constexpr int SIZES[NUM_LAYERS] = {_braces(shape.layers)};",
+        f"constexpr int OUTPUTS[2][NUM_LAYERS] = {{{_braces(forward)}, {_braces(backward)}}};",
+        _declared("Plan", {name: (_column(row.kind), row.what) for name, row in _PLAN.items()}),
+        _declared("Sizes", SIZES),
+        _declared("Weights", {"matrix[NUM_LAYERS]": ("real*", ""), **dict.fromkeys(_VECTORS, ("real*", ""))}),
+    ]
+    for table in (Tape, Grads):
+        fields = {name: ("real*", f"({row.shape}) {row.what}".strip()) for name, row in rows(table, "cuda").items()}
+        parts.append(_declared(table.__name__, fields))
+    return "\n".join(parts) + "\n" + Path(__file__).with_name("recurrence.cu").read_text()
+
+
+def _declared(name: str, fields: dict[str, tuple[str, str]]) -> str:
+    """A struct of C++ from its fields: type and what it is."""
+    lines = [f"    {kind} {field};" + f"  // {what}" * bool(what) for field, (kind, what) in fields.items()]
+    return "\n".join([f"struct {name} {{", *lines, "};"])
+
+
+def _column(kind: str) -> str:
+    return "const float*" if kind == "float32" else "const int*"
+
+
+def _braces(numbers: Iterable[int]) -> str:
+    return "{" + ", ".join(map(str, numbers)) + "}"
 
 
 @cache
@@ -195,11 +246,14 @@ class DevicePlan:
 
     def __init__(self, words: Tensor, num_events: int, num_initial: int, num_active: int) -> None:
         self.words = words  # keeps the memory
-        self.n, self.n0, self.num_active = num_events, num_initial, num_active
-        entries = ("act_h", "act_F", "mult_src", "mult_dst", "before_act", "after_act")
-        sizes = {"act_ptr": self.n + 1, **dict.fromkeys(entries, num_active)}
-        starts = itertools.accumulate((sizes.get(name, self.n) for name in _PLAN), initial=0)
+        self.n, self.n0, self.nA = num_events, num_initial, num_active
+        columns = [shapes(table, "cuda", {"n": self.n, "nA": self.nA}).values() for table in (Plan, Order)]
+        starts = itertools.accumulate((length for part in columns for (length,) in part), initial=0)
         self.pointers = [words.data_ptr() + 4 * start for start, _ in zip(starts, _PLAN, strict=False)]
+
+    def dims(self, shape: Shape) -> Dims:
+        """Of the chunk, for a model of this shape."""
+        return shape.dims._replace(n=self.n, n0=self.n0, nA=self.nA)
 
     @classmethod
     def of(cls, plan: UpdatePlan, device: torch.device) -> DevicePlan:
@@ -242,14 +296,14 @@ def _words(array: Any) -> Any:
 class Arena:
     """Arrays of P streams in one block; `at` gives one of them as a tensor (P, ...).
 
-    The first `live` are for the kernels to fill; those of the others, which no kernel visits, are zero.
+    Those of the first `members` are for the kernels to fill; the others', which no kernel visits, are zero.
     """
 
-    def __init__(self, streams: int, shapes: Shapes, like: Tensor, live: int | None = None) -> None:
+    def __init__(self, streams: int, shapes: Shapes, like: Tensor, members: int | None = None) -> None:
         sizes = [-(-math.prod(shape) // _ALIGN) * _ALIGN for shape in shapes.values()]
         self.stride = sum(sizes)
         self.block = like.new_empty(streams, max(self.stride, 1))
-        self.block[streams if live is None else live :].zero_()
+        self.block[streams if members is None else members :].zero_()
         starts = itertools.accumulate(sizes, initial=0)
         self._places = {name: (start, shape) for start, (name, shape) in zip(starts, shapes.items(), strict=False)}
 
@@ -279,7 +333,7 @@ def cuda_update(
     weights: Parameters,
     cluster: int = 1,
     cycles: Tensor | None = None,
-    live: int | None = None,
+    members: int | None = None,
     teams: int = 1,
 ) -> Logs:
     """Run the recurrence of a chunk for P streams.
@@ -287,11 +341,11 @@ def cuda_update(
     context (P, n, 2, C), h0 (P, n0, d), F0 (P, n0, k, d), weights (P, ...), eta (P,) the capped step sizes -> the logs
     of `tsnn.engine.fused.fused_update`, each with a first dimension P. Each stream has so many `teams` of `cluster`
     thread blocks; to `cycles` (2, STAGES) the first team adds what forward and backward pass take. Where only the first
-    `live` streams count, what the others write is zero.
+    `members` streams count, what the others write is zero.
     """
     shape = Shape.of(cfg, weights.theta.dtype, cluster)._replace(timed=cycles is not None)
-    hands = Hands(len(eta) if live is None else live, teams)
-    return CudaUpdate.apply(plan, shape, hands, cfg.reflector_eps, cycles, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
+    hands = Hands(len(eta) if members is None else members, teams)
+    return CudaUpdate.apply(plan, shape, hands, cycles, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Hands(NamedTuple):
@@ -310,7 +364,6 @@ class CudaUpdate(torch.autograd.Function):
         plan: DevicePlan,
         shape: Shape,
         hands: Hands,
-        eps: float,
         cycles: Tensor | None,
         eta: Tensor,
         context: Tensor,
@@ -320,23 +373,22 @@ class CudaUpdate(torch.autograd.Function):
     ) -> Logs:
         """The logs of a chunk."""
         p = Parameters(*weights)
-        rows = context.flatten(1, 2)
-        tape = Arena(len(eta), _tape_shapes(shape, plan), p.theta, hands.streams)
+        context_rows, dims = context.flatten(1, 2), plan.dims(shape)
+        tape = Arena(len(eta), shapes(Tape, "cuda", dims._asdict()), p.theta, hands.streams)
         tape.at("h")[:, : plan.n0], tape.at("F")[:, : plan.n0] = h0, F0
         for layer, bias, to in ((p.frame_in, p.frame_in_bias, "hid_frame"), (p.msg_in, p.msg_in_bias, "hid_msg")):
-            share, out = layer[:, :, 2 * shape.d :].mT, tape.at(to)
+            share, out = layer[:, :, 2 * dims.d :].mT, tape.at(to)
             for at in groups(len(eta)):
-                torch.baddbmm(bias[at, None], rows[at], share[at], out=out[at])
-        packed = _forward_weights(shape, p)
-        strides = {"tape": tape.stride, "weights": packed.stride}
+                torch.baddbmm(bias[at, None], context_rows[at], share[at], out=out[at])
+        packed = _weights(shape, p, transposed=False)
         turns = _turns(plan, hands, eta.device)
-        sizes = _sizes(plan, hands, turns, eta, eps, None if cycles is None else cycles[0], **strides)
+        sizes = _sizes(dims, hands, turns, eta, None if cycles is None else cycles[0], tape=tape, weights=packed)
         structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct())
         for name in _FORWARD:
             launch(shape, name, hands.streams * hands.teams, *structs)
-        ctx.shape, ctx.plan, ctx.hands, ctx.eps = shape, plan, hands, eps
+        ctx.shape, ctx.plan, ctx.hands = shape, plan, hands
         ctx.cycles, ctx.tape, ctx.eta = cycles, tape, eta
-        ctx.save_for_backward(rows, *weights)
+        ctx.save_for_backward(context_rows, *weights)
         return tape.at("h"), tape.at("F"), tape.at("energy"), tape.at("smooth")
 
     @staticmethod
@@ -344,27 +396,28 @@ class CudaUpdate(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         """Gradients of context, h0, F0 and every weight."""
         shape, plan, hands, tape = ctx.shape, ctx.plan, ctx.hands, ctx.tape
-        rows, *weights = ctx.saved_tensors
-        p = Parameters(*weights)
+        context_rows, *weights = ctx.saved_tensors
+        p, dims = Parameters(*weights), plan.dims(shape)
         *_, want_context, want_h0, want_F0 = ctx.needs_input_grad[: -len(weights)]
         base = 0 if want_h0 or want_F0 else plan.n0
-        grads = Arena(len(ctx.eta), _grad_shapes(shape, plan), p.theta, hands.streams)
+        symbols = {**dims._asdict(), "base": 0, "gain_rows": plan.n * shape.cluster}
+        grads = Arena(len(ctx.eta), shapes(Grads, "cuda", symbols), p.theta, hands.streams)
         for name, value in zip(("gh", "gF", "up_energy", "up_smooth"), upstream, strict=True):
             grads.at(name).copy_(value)
         for name in ("gN", "gS"):
             grads.at(name).zero_()
-        packed = _backward_weights(shape, p)
-        strides = {"tape": tape.stride, "weights": packed.stride, "grads": grads.stride}
+        packed = _weights(shape, p, transposed=True)
         turns, cycles = _turns(plan, hands, ctx.eta.device), None if ctx.cycles is None else ctx.cycles[1]
-        sizes = _sizes(plan, hands, turns, ctx.eta, ctx.eps, cycles, base=base, **strides)
+        sizes = _sizes(dims, hands, turns, ctx.eta, cycles, base, tape=tape, weights=packed, grads=grads)
         structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct(), grads.struct())
         for name in _BACKWARD if base == 0 else _BACKWARD[:1]:
             launch(shape, name, hands.streams * hands.teams, *structs)
-        g_context = _context_gradient(shape, p, grads).view(*rows.shape[:1], plan.n, 2, -1) if want_context else None
+        g_context = _context_gradient(dims, p, grads) if want_context else None
         g_h0 = grads.at("gh")[:, : plan.n0] if want_h0 else None
         g_F0 = grads.at("gF")[:, : plan.n0] if want_F0 else None
-        g_weights = _weight_gradients(shape, p, rows, tape, grads)
-        return None, None, None, None, None, None, g_context, g_h0, g_F0, *g_weights
+        found = weight_gradients(dims, tape.at, grads.at, partial(_layer_gradients, context_rows))
+        g_theta = _sum_rows(grads.at("gD")) * torch.sigmoid(p.theta)
+        return None, None, None, None, None, g_context, g_h0, g_F0, *found, g_theta
 
 
 def _turns(plan: DevicePlan, hands: Hands, device: torch.device) -> Tensor:
@@ -373,65 +426,39 @@ def _turns(plan: DevicePlan, hands: Hands, device: torch.device) -> Tensor:
 
 
 def _sizes(
-    plan: DevicePlan, hands: Hands, turns: Tensor, eta: Tensor, eps: float, cycles: Tensor | None, **others: int
+    dims: Dims, hands: Hands, turns: Tensor, eta: Tensor, cycles: Tensor | None, base: int = 0, **arenas: Arena
 ) -> Any:
-    sizes = np.zeros(1, np.dtype(_SIZES, align=True))
-    values = others | {"n": plan.n, "n0": plan.n0, "num_active": plan.num_active, "teams": hands.teams}
+    sizes = np.zeros(1, _SIZES_TYPE)
+    values = {"n": dims.n, "n0": dims.n0, "nA": dims.nA, "eps": dims.eps, "base": base, "teams": hands.teams}
     pointers = {"eta": eta, "turns": turns} | ({} if cycles is None else {"cycles": cycles})
     addresses = {name: tensor.data_ptr() for name, tensor in pointers.items()}
-    for name, value in (values | addresses | {"eps": eps}).items():
+    strides = {name: arena.stride for name, arena in arenas.items()}
+    for name, value in (values | addresses | strides).items():
         sizes[name] = value
     return sizes
 
 
-def _tape_shapes(shape: Shape, plan: DevicePlan) -> Shapes:
-    """In the order of the source's Tape."""
-    n, n0, num_active, d, k, kr = plan.n, plan.n0, plan.num_active, shape.d, shape.k, shape.kr
-    mid = max(shape.rounds - 1, 0) * num_active
-    return {
-        "h": (n0 + num_active, d), "F": (n0 + 2 * n, k, d), "N": (n0 + 2 * n, kr, d), "G": (n0 + 2 * n, kr, kr),
-        "inv": (n0 + 2 * n, kr), "t_h": (n0 + num_active, kr), "x_frame": (2 * n, 2 * d), "hid_frame": (2 * n, shape.w),
-        "dF": (2 * n, k * d), "x_msg": (2 * n, 2 * d), "hid_msg": (2 * n, shape.w), "m": (2 * n, d),
-        "gates": (2 * n, 4 * d), "gru_h": (2 * n, d), "y_pre": (2 * n, d), "y_ends": ((shape.rounds + 1) * 2 * n, d),
-        "coef": (2 * n, _NUM_COEF, kr), "lift": (0 if shape.carry_over else 2 * n, d),
-        "t_round": (shape.rounds * num_active, kr), "r_ends": (shape.rounds * 2 * n, d), "mid_h": (mid, d),
-        "mid_t": (mid, kr), "energy": (n,), "smooth": (n,),
-    }  # fmt: skip
-
-
-def _grad_shapes(shape: Shape, plan: DevicePlan) -> Shapes:
-    """In the order of the source's Grads."""
-    n, d, k, kr = plan.n, shape.d, shape.k, shape.kr
-    frames = plan.n0 + 2 * n
-    return {
-        "up_energy": (n,), "up_smooth": (n,), "gh": (plan.n0 + plan.num_active, d), "gF": (frames, k, d),
-        "gN": (frames, kr, d), "gS": (frames, kr, kr), "d_frame_hid": (2 * n, shape.w), "d_frame_out": (2 * n, k * d),
-        "d_msg_hid": (2 * n, shape.w), "d_msg_out": (2 * n, d), "d_gates": (2 * n, 4 * d), "gD": (n * shape.cluster, d),
-    }  # fmt: skip
-
-
-def _forward_weights(shape: Shape, p: Parameters) -> Arena:
-    state = 2 * shape.d
-    layers = (p.frame_in[:, :, :state], p.frame_out, p.msg_in[:, :, :state], p.msg_out)
-    gru = torch.cat((p.gru_in, p.gru_state), 1)
-    return _weight_arena(shape, p, [layer.mT for layer in (*layers, gru)])
-
-
-def _backward_weights(shape: Shape, p: Parameters) -> Arena:
-    state = 2 * shape.d
-    layers = (p.frame_in[:, :, :state], p.frame_out, p.msg_in[:, :, :state], p.msg_out)
-    gru = torch.cat((p.gru_in, p.gru_state.roll(shape.d, 1)), 2)  # from torch's r, z, n to n, r, z, as in d_gates
-    return _weight_arena(shape, p, [*layers, gru])
-
-
-def _weight_arena(shape: Shape, p: Parameters, layers: list[Tensor]) -> Arena:
-    """Layers (P, inputs, outputs), second biases and the gain, in the order of the source's Weights."""
-    tensors = [_interleave(layer, shape.vector) for layer in layers]
-    tensors += [p.frame_out_bias, p.msg_out_bias, torch.cat((p.gru_in_bias, p.gru_state_bias), 1)]
-    tensors.append(nn.functional.softplus(p.theta))
-    arena = Arena(len(p.theta), {str(i): tuple(tensor.shape[1:]) for i, tensor in enumerate(tensors)}, p.theta)
-    for i, tensor in enumerate(tensors):
-        arena.at(str(i)).copy_(tensor)
+def _weights(shape: Shape, p: Parameters, transposed: bool) -> Arena:
+    """The source's Weights: matrices (P, inputs, outputs) of a pass, the backward one's transposed, and vectors."""
+    *sizes, _, _ = layer_sizes(shape.dims).items()
+    layers = [getattr(p, name)[:, :, :inputs] for name, (inputs, _) in sizes]
+    if transposed:
+        layers.append(
+            torch.cat((p.gru_in, p.gru_state.roll(shape.dims.d, 1)), 2)
+        )  # from torch's r, z, n to n, r, z, as in d_gates
+    else:
+        layers = [layer.mT for layer in (*layers, torch.cat((p.gru_in, p.gru_state), 1))]
+    gru_bias, gain = torch.cat((p.gru_in_bias, p.gru_state_bias), 1), nn.functional.softplus(p.theta)
+    tensors = [_interleave(layer, shape.vector) for layer in layers] + [
+        p.frame_out_bias,
+        p.msg_out_bias,
+        gru_bias,
+        gain,
+    ]
+    names = (*shape.outputs, *_VECTORS)
+    arena = Arena(len(p.theta), {name: tuple(t.shape[1:]) for name, t in zip(names, tensors, strict=True)}, p.theta)
+    for name, tensor in zip(names, tensors, strict=True):
+        arena.at(name).copy_(tensor)
     return arena
 
 
@@ -441,36 +468,17 @@ def _interleave(layer: Tensor, vector: int) -> Tensor:
     return layer.view(streams, inputs // vector, vector, outputs).transpose(2, 3)
 
 
-def _context_gradient(shape: Shape, p: Parameters, grads: Arena) -> Tensor:
-    context, parts = slice(2 * shape.d, None), []
+def _context_gradient(dims: Dims, p: Parameters, grads: Arena) -> Tensor:
+    context, parts = slice(2 * dims.d, None), []
     for at in groups(len(p.theta)):
         g = torch.bmm(grads.at("d_msg_hid")[at], p.msg_in[at, :, context])
-        parts.append(g.baddbmm_(grads.at("d_frame_hid")[at], p.frame_in[at, :, context]) if shape.frame_update else g)
-    return torch.cat(parts)
+        parts.append(g.baddbmm_(grads.at("d_frame_hid")[at], p.frame_in[at, :, context]) if dims.frame_update else g)
+    return torch.cat(parts).view(len(p.theta), dims.n, 2, -1)
 
 
-def _weight_gradients(
-    shape: Shape, p: Parameters, rows: Tensor, tape: Arena, grads: Arena
-) -> tuple[Tensor | None, ...]:
-    """One product per weight over the endpoint rows of the chunk."""
-    d, d_gates = shape.d, grads.at("d_gates")
-    frame: list[Tensor | None] = [None] * 4
-    if shape.frame_update:
-        first = _product(grads.at("d_frame_hid"), torch.cat((tape.at("x_frame"), rows), 2))
-        frame = [*first, *_product(grads.at("d_frame_out"), tape.at("hid_frame"))]
-    message = [
-        *_product(grads.at("d_msg_hid"), torch.cat((tape.at("x_msg"), rows), 2)),
-        *_product(grads.at("d_msg_out"), tape.at("hid_msg")),
-    ]
-    gru_in = _product(d_gates[:, :, d:], tape.at("m"))
-    state = _product(d_gates[:, :, : 3 * d], tape.at("x_msg")[:, :, :d])
-    gru_state = [g.roll(-d, 1) for g in state]
-    gain = _sum_rows(grads.at("gD"))
-    return *frame, *message, *gru_in, *gru_state, gain * torch.sigmoid(p.theta)
-
-
-def _product(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def _layer_gradients(context_rows: Tensor, g: Tensor, x: Tensor, context: bool) -> tuple[Tensor, Tensor]:
     """Gradients of weight and bias from rows of output gradients and inputs."""
+    x = torch.cat((x, context_rows), 2) if context else x
     return torch.cat([torch.bmm(g[at].mT, x[at]) for at in groups(len(g))]), _sum_rows(g)
 
 

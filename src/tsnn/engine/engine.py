@@ -21,7 +21,9 @@ from tsnn.data.events import EventStream
 from tsnn.engine import reference
 from tsnn.engine.cuda import DevicePlan, cuda_update, has_cupy, teams_for
 from tsnn.engine.frozen import Frozen
-from tsnn.engine.fused import Parameters, fused_geometry, fused_update
+from tsnn.engine.fused import fused_update
+from tsnn.engine.geometry import fused_geometry
+from tsnn.engine.layout import Parameters
 from tsnn.engine.tail import fused_losses, fused_scalars
 from tsnn.memory.store import StateStore, take_rows
 from tsnn.memory.versions import Versions

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tsnn.config import ModelConfig
-from tsnn.engine import fused, kernels
-from tsnn.engine.fused import Logs, Parameters, Updater
+from tsnn.engine.buffers import carve
+from tsnn.engine.fused import Logs, dims_of, forward_weights, logs, of_chunk, plan_arrays, run
+from tsnn.engine.layout import Parameters
 from tsnn.kernel_cache import kernel
 from tsnn.plan.chunk import UpdatePlan
 
@@ -23,10 +24,10 @@ class Frozen:
     """`fused_update` without its autograd node, for weights that stay as they are: they are laid out once."""
 
     @torch.no_grad()
-    def __init__(self, updater: Updater, cfg: ModelConfig, eta: float) -> None:
+    def __init__(self, updater: nn.Module, cfg: ModelConfig, eta: float) -> None:
         p = Parameters(*(weight.detach().cpu() for weight in Parameters.of(updater)))
-        self._dims = fused._dims(cfg, eta, p.msg_in.dtype)
-        self._weights = fused._forward_weights(self._dims, p)
+        self._dims = dims_of(cfg, eta, p.msg_in.dtype)
+        self._weights = forward_weights(self._dims, p)
         self._layers = [
             (self._columns(weight), nn.functional.pad(bias, (0, self._dims.wp - self._dims.w)).numpy())
             for weight, bias in ((p.frame_in, p.frame_in_bias), (p.msg_in, p.msg_in_bias))
@@ -40,17 +41,12 @@ class Frozen:
     @torch.no_grad()
     def update(self, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Logs:
         """The logs of a chunk."""
-        dims = self._dims._replace(n=plan.num_events, n0=len(plan.nodes))
+        dims = of_chunk(self._dims, plan)
         rows = context.detach().reshape(2 * dims.n, -1).contiguous()
-        shares = []
-        for columns, bias in self._layers:
-            share = fused._empty(rows.dtype, len(rows), dims.wp)
+        shares = carve(rows.dtype, {"hid_frame": (len(rows), dims.wp), "hid_msg": (len(rows), dims.wp)})
+        for (columns, bias), share in zip(self._layers, shares.values(), strict=True):
             _fill(rows.numpy(), columns, bias, share)
-            shares.append(share)
-        tape = fused._tape(dims, plan, h0.to(rows), F0.to(rows), *shares)
-        kernels.forward(dims, fused._plan_arrays(plan), self._weights, tape)
-        h, F, energy, smooth = map(torch.from_numpy, (tape.h, tape.F, tape.energy, tape.smooth))
-        return h, F, energy, smooth
+        return logs(run(dims, plan_arrays(plan), self._weights, h0.to(rows), F0.to(rows), **shares))
 
 
 @kernel(fastmath={"contract"})

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tsnn.config import Config
 from tsnn.engine.cuda import GROUP, DevicePlan, cuda_update, groups, teams_for
-from tsnn.engine.fused import Parameters
+from tsnn.engine.layout import Parameters, rows
 from tsnn.errors import ConfigError
 from tsnn.memory.frames import initial_frames
 from tsnn.memory.versions import Versions
@@ -32,10 +32,6 @@ FREE = {
     "model": {"kappa", "step_size"},
     "features": set(),
 }
-_UPDATER = (
-    "frame_in.weight", "frame_in.bias", "frame_out.weight", "frame_out.bias", "msg_in.weight", "msg_in.bias",
-    "msg_out.weight", "msg_out.bias", "gru.weight_ih", "gru.bias_ih", "gru.weight_hh", "gru.bias_hh", "theta",
-)  # fmt: skip
 _BUFFERS = ("feature_shift", "feature_scale", "head.geometry_weight")
 
 
@@ -87,7 +83,7 @@ class Stack:
         self.buffers = {name: torch.stack([own[name] for own in buffers]).to(device) for name in _BUFFERS}
         self.step_size = torch.tensor([model.config.model.step_size for model in padded], device=device).double()
         self.groups = groups(len(padded))
-        self._updater = Parameters(*(self._leaf(f"updater.{name}", slice(None)) for name in _UPDATER))
+        self._updater = Parameters(*(self._leaf(f"updater.{name}", slice(None)) for name in rows(Parameters).values()))
         heads = [name for name in self.names if not name.startswith("updater.")]
         self.heads = [{name: self._leaf(name, at) for name in heads} for at in self.groups]
 
@@ -108,7 +104,7 @@ class Stack:
 
     def updater_gradients(self, versions: Versions, upstream: Versions) -> None:
         """Gradients of every member's updater through the recurrence, kept for the optimizer."""
-        leaves = {f"updater.{name}": leaf for name, leaf in zip(_UPDATER, self._updater, strict=True)}
+        leaves = {f"updater.{name}": leaf for name, leaf in zip(rows(Parameters).values(), self._updater, strict=True)}
         found = torch.autograd.grad(versions, list(leaves.values()), upstream, materialize_grads=True)
         self._keep(leaves, found, slice(None))
 
@@ -137,7 +133,7 @@ class Stack:
         eta = torch.minimum(gain.amax(1).double().reciprocal(), self.step_size)
         shared = context.expand(len(self), *context.shape)
         model, teams = self.config.model, teams_for(self.members, self.flat.device)
-        log = cuda_update(plan, model, eta, shared, h0, F0, self._updater, live=self.members, teams=teams)
+        log = cuda_update(plan, model, eta, shared, h0, F0, self._updater, members=self.members, teams=teams)
         return Versions(*log)
 
     def score(self, group: int, h: Tensor, F: Tensor, reads: Reads) -> Scores:

@@ -1,7 +1,7 @@
 // The recurrence of a chunk on a GPU, forward and backward: streams side by side, event after event.
 //
-// The notation, the version logs and the adjoints are those of tsnn/engine/kernels.py. Two warps hold the endpoints,
-// source and destination; the others take leaves of the active graph in turn, while the endpoints are busy; the whole
+// The notation is that of tsnn/engine/forward.py, the adjoints those of backward.py and frames.py, the arrays and
+// switches those of layout.py. Two warps hold the endpoints, source and destination; the others take leaves of the active graph in turn, while the endpoints are busy; the whole
 // block shares the layers of the networks, two rows at a time. A warp keeps a vector of D numbers in its lanes. All sums
 // have a fixed order.
 //
@@ -15,55 +15,30 @@
 // last bit. Whoever waits, waits for an event that was taken before its own; so it never waits for a team that has yet
 // to get a multiprocessor.
 //
-// The including text defines REAL, D, K, KR (reflectors applied: K, or 0 without transport), W, ROUNDS, FRAME_UPDATE,
-// CARRY_OVER, CLUSTER (blocks of a team), THREADS, SHARED_BYTES, VEC (numbers that a thread loads at once) and RESIDENT:
-// the layers whose weights stay in shared memory, one bit each in the order of Layer. The rest comes from the
-// second-level cache at every event. With TIMED the first stream's first thread keeps the time.
-
-typedef REAL real;
+// Put before this text (`source` of cuda.py): `real`; the sizes and switches of `Dims` as constants D, K, KR (reflectors
+// applied: K, or 0 without transport), W, ROUNDS, FRAME_UPDATE, CARRY_OVER; CLUSTER (blocks of a team), THREADS,
+// SHARED_BYTES, VEC (numbers that a thread loads at once) and RESIDENT: the layers whose weights stay in shared memory,
+// one bit each in the order of Layer; with TIMED the first stream's first thread keeps the time. Then the structs Plan,
+// Sizes, Weights, Tape and Grads from the tables of layout.py. Weights are matrices as VEC inputs of one output after
+// the other, see `layer`; of the GRU both, the message's first.
+//
+// Contents, in this order:
+//
+//     The blocks of a team          meet, tell; Clock; Stream, what a block works with
+//     Teams that take turns         await, publish, take, announce, next_turn
+//     Vectors of a warp             Vec: load, store, axpy, total
+//     Frames                        Frame: project, coefficients, lift, lower, open_frame
+//     Layers                        layer, a dense layer for two rows; weights in shared memory
+//     The active graph of an event  Star; stalks before and after a round; pulls of leaves; prefetching
+//     Forward                       read_ends, frame_step, move_frame, carry_over, update_stalks, diffuse; measure
+//     Backward                      FrameGrad, close_frame; the adjoint of each stage, last to first
+//     At the end of both            the kernels: open_rows, forward, measure_events; backward, close_rows
 
 constexpr int E = (D + 31) / 32;  // numbers of a vector in each lane
 constexpr int KD = K * D, KF = KR > 0 ? KR : 1, WARPS = THREADS / 32;
 constexpr int WIDE = KD > 4 * D ? KD : 4 * D;
-enum { PRE, CARRY, POST, LIFT, GRU, NUM_COEF };  // slots of Tape.coef
-
-struct Plan {
-    const int *src_h, *dst_h, *src_F, *dst_F, *act_ptr, *act_h, *act_F, *is_loop;
-    const float *mult_src, *mult_dst;
-    // what `await` takes: for what an event reads going forward, and for the gradients of what it wrote going back
-    const int *before_src, *before_dst, *before_act, *after_src, *after_dst, *after_act;
-};
-
-struct Sizes {
-    long long tape, weights, grads;  // numbers from one stream's arrays to the next one's
-    const double* eta;               // one a stream
-    double eps;
-    long long* cycles;  // of each stage, if TIMED
-    int* turns;         // of each stream how far its events are, and last how many are taken; zeros before a pass
-    int n, n0, num_active, base;  // rows below `base` are constants: no gradient is kept for them
-    int teams;
-};
-
-enum Layer { FRAME_IN, FRAME_OUT, MSG_IN, MSG_OUT, GRU_BOTH, NUM_LAYERS };
 enum Pass { FORWARD, BACKWARD };
-constexpr int SIZES[NUM_LAYERS] = {2 * D * W, W * KD, 2 * D * W, W * D, 6 * D * D};
-constexpr int OUTPUTS[2][NUM_LAYERS] = {{W, KD, W, D, 6 * D}, {2 * D, W, 2 * D, W, 2 * D}};
 constexpr int SECOND[2] = {3 * D, D};  // from this output on the GRU reads its second input
-
-// Matrices as VEC inputs of one output after the other, see `layer`; of the GRU both, the message's first.
-struct Weights {
-    real* matrix[NUM_LAYERS];
-    real *frame_bias, *msg_bias, *gru_bias, *gain;
-};
-
-struct Tape {
-    real *h, *F, *N, *G, *inv, *t_h, *x_frame, *hid_frame, *dF, *x_msg, *hid_msg, *m, *gates, *gru_h, *y_pre, *y_ends,
-        *coef, *lift, *t_round, *r_ends, *mid_h, *mid_t, *energy, *smooth;
-};
-
-struct Grads {
-    real *up_energy, *up_smooth, *gh, *gF, *gN, *gS, *d_frame_hid, *d_frame_out, *d_msg_hid, *d_msg_out, *d_gates, *gD;
-};
 
 // ---------------------------------------------------------------------------------------------------------------
 // The blocks of a team
@@ -595,20 +570,20 @@ __device__ real step_size(real eta, real degree) { return eta / (degree > real(1
 
 // Stalk of entry j before a round, and the coefficients that lift it.
 __device__ const real* stalk_before(const Stream& st, const Star& star, int e, int j, int round) {
-    if (round > 0) return st.tape.mid_h + ((long long)(round - 1) * st.z.num_active + j) * D;
+    if (round > 0) return st.tape.mid_h + ((long long)(round - 1) * st.z.nA + j) * D;
     if (j < star.leaf) return st.tape.gru_h + (2ll * e + j - star.first) * D;
     return st.tape.h + (long long)st.plan.act_h[j] * D;
 }
 
 __device__ const real* coef_before(const Stream& st, const Star& star, int e, int j, int round) {
-    if (round > 0) return st.tape.mid_t + ((long long)(round - 1) * st.z.num_active + j) * KR;
+    if (round > 0) return st.tape.mid_t + ((long long)(round - 1) * st.z.nA + j) * KR;
     if (j < star.leaf) return st.tape.coef + ((2ll * e + j - star.first) * NUM_COEF + GRU) * KR;
     return st.tape.t_h + (long long)st.plan.act_h[j] * KR;
 }
 
 __device__ void write_after(const Stream& st, int j, int round, const Vec& h, const Coef& coef) {
     const bool last = round == ROUNDS - 1;
-    const long long row = last ? st.z.n0 + j : (long long)round * st.z.num_active + j;
+    const long long row = last ? st.z.n0 + j : (long long)round * st.z.nA + j;
     store(h, (last ? st.tape.h : st.tape.mid_h) + row * D);
     store_coef(coef, (last ? st.tape.t_h : st.tape.mid_t) + row * KR);
 }
@@ -619,7 +594,7 @@ __device__ long long at_end(const Stream& st, int e, int round, int s) {
 }
 
 __device__ real* t_round(const Stream& st, int j, int round) {
-    return st.tape.t_round + ((long long)round * st.z.num_active + j) * KR;
+    return st.tape.t_round + ((long long)round * st.z.nA + j) * KR;
 }
 
 // Ask for `count` numbers: of their cache lines the first, and every `lines`-th after it.
@@ -826,8 +801,8 @@ __device__ void move_frame(const Stream& st, const Event& ev, Shared& sh, End& e
         store_coef(t, coef_of(st, ev, CARRY));
     } else {
         end.y = lift(end.frame, end.h, t);
-        store_coef(t, coef_of(st, ev, LIFT));
-        store(end.y, tape.lift + (ev.ends + ev.s) * D);
+        store_coef(t, coef_of(st, ev, MOVED));
+        store(end.y, tape.y_moved + (ev.ends + ev.s) * D);
     }
 }
 
@@ -1037,7 +1012,7 @@ extern "C" __global__ void BLOCKS __launch_bounds__(THREADS, 1)
 // Backward
 // ---------------------------------------------------------------------------------------------------------------
 
-// What was collected for one frame version (see kernels.py): dN, and S in the upper triangle.
+// What was collected for one frame version (see frames.py): dN, and S in the upper triangle.
 struct FrameGrad {
     Vec N[KF];
     real S[KF][KF];
@@ -1350,7 +1325,7 @@ __device__ void carry_adjoint(const Stream& st, const Event& ev, SharedBack& sh,
     const Tape& tape = st.tape;
     Coef t;
     if (back.acts) {
-        back.g_pre = inputs_adjoint(st, ev, sh, back, POST, CARRY_OVER ? tape.y_pre : tape.lift);
+        back.g_pre = inputs_adjoint(st, ev, sh, back, POST, CARRY_OVER ? tape.y_pre : tape.y_moved);
         if (CARRY_OVER) {
             load_coef(coef_of(st, ev, CARRY), t);
             const Vec y = load(tape.y_pre + (ev.ends + ev.s) * D);
@@ -1364,7 +1339,7 @@ __device__ void carry_adjoint(const Stream& st, const Event& ev, SharedBack& sh,
     if (CARRY_OVER) {
         axpy(real(1), cross, back.gy);
     } else {
-        load_coef(coef_of(st, ev, LIFT), t);
+        load_coef(coef_of(st, ev, MOVED), t);
         const Vec x = load(sh.x_msg + ev.s * 2 * D);
         axpy(real(1), lift_adjoint(back.frame, back.share, x, t, cross), back.g_pre);
     }

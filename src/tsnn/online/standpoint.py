@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tsnn.data.events import EventStream, stable_key
 from tsnn.data.queries import Queries
-from tsnn.engine.kernels import distances
+from tsnn.engine.geometry import distances
 from tsnn.memory.versions import Versions
 from tsnn.model.decoder import Geometry
 from tsnn.model.tsnn import Compared, Source

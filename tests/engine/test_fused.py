@@ -12,8 +12,9 @@ from numba import njit
 from torch import Tensor, nn
 
 from tsnn.config import ModelConfig
-from tsnn.engine import fused, kernels
-from tsnn.engine.fused import fused_geometry, fused_update
+from tsnn.engine import buffers, gates
+from tsnn.engine.fused import fused_update
+from tsnn.engine.geometry import fused_geometry
 from tsnn.plan.chunk import UpdatePlan
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -309,7 +310,7 @@ def test_update_is_bit_identical_from_run_to_run(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("switches", [{}, {"diffusion_steps": 3}, {"frame_update": False, "carry_over": False}])
 def test_no_buffer_is_read_before_it_is_written(switches: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """Buffers come with whatever stood in them; here with NaN."""
-    plain = fused._carve
+    plain = buffers.carve
 
     def poisoned(*arguments: object) -> dict[str, np.ndarray]:
         arrays = plain(*arguments)
@@ -317,7 +318,7 @@ def test_no_buffer_is_read_before_it_is_written(switches: dict, monkeypatch: pyt
             array.fill(np.nan)
         return arrays
 
-    monkeypatch.setattr(fused, "_carve", poisoned)
+    monkeypatch.setattr(buffers, "carve", poisoned)
     check_update(config(**switches), torch.float64)
 
 
@@ -333,8 +334,8 @@ def test_evaluation_needs_no_graph() -> None:
 @njit
 def apply_gates(x, sigmoid, tanh):
     for i in range(len(x)):
-        sigmoid[i] = kernels.sigmoid(x[i])
-        tanh[i] = kernels.tanh(x[i])
+        sigmoid[i] = gates.sigmoid(x[i])
+        tanh[i] = gates.tanh(x[i])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 4e-7), (np.float64, 1e-14)])
