@@ -242,14 +242,14 @@ def _words(array: Any) -> Any:
 class Arena:
     """Arrays of P streams in one block; `at` gives one of them as a tensor (P, ...).
 
-    The first `live` are for the kernels to fill; those of the others, which no kernel visits, are zero.
+    The first `visited` are for the kernels to fill; those of the others, which no kernel visits, are zero.
     """
 
-    def __init__(self, streams: int, shapes: Shapes, like: Tensor, live: int | None = None) -> None:
+    def __init__(self, streams: int, shapes: Shapes, like: Tensor, visited: int | None = None) -> None:
         sizes = [-(-math.prod(shape) // _ALIGN) * _ALIGN for shape in shapes.values()]
         self.stride = sum(sizes)
         self.block = like.new_empty(streams, max(self.stride, 1))
-        self.block[streams if live is None else live :].zero_()
+        self.block[streams if visited is None else visited :].zero_()
         starts = itertools.accumulate(sizes, initial=0)
         self._places = {name: (start, shape) for start, (name, shape) in zip(starts, shapes.items(), strict=False)}
 
@@ -279,7 +279,7 @@ def cuda_update(
     weights: Parameters,
     cluster: int = 1,
     cycles: Tensor | None = None,
-    live: int | None = None,
+    streams: int | None = None,
     teams: int = 1,
 ) -> Logs:
     """Run the recurrence of a chunk for P streams.
@@ -287,10 +287,10 @@ def cuda_update(
     context (P, n, 2, C), h0 (P, n0, d), F0 (P, n0, k, d), weights (P, ...), eta (P,) the capped step sizes -> the logs
     of `tsnn.engine.fused.fused_update`, each with a first dimension P. Each stream has so many `teams` of `cluster`
     thread blocks; to `cycles` (2, STAGES) the first team adds what forward and backward pass take. Where only the first
-    `live` streams count, what the others write is zero.
+    `streams` of P count, what the others write is zero.
     """
     shape = Shape.of(cfg, weights.theta.dtype, cluster)._replace(timed=cycles is not None)
-    hands = Hands(len(eta) if live is None else live, teams)
+    hands = Hands(len(eta) if streams is None else streams, teams)
     return CudaUpdate.apply(plan, shape, hands, cfg.reflector_eps, cycles, eta.double(), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
