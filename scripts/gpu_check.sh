@@ -22,7 +22,7 @@ $python -c 'import sys; from tsnn.engine.cuda import has_cupy; sys.exit(0 if has
 wide="--set model.num_reflectors=4 --set model.num_neighbors=30 --set model.diffusion_steps=2"
 
 parity() {
-    $python -m pytest -q -rs tests/engine/test_parity.py tests/engine/test_cuda.py tests/training/test_population.py \
+    $python -m pytest -q -rs tests/engine/test_parity.py tests/engine/test_cuda.py tests/training/test_stacked.py \
         -k "cuda or gpu or cluster or neighbors or teams"
 }
 

@@ -16,7 +16,7 @@ from tsnn.training import trainer
 
 @pytest.fixture(autouse=True)
 def _on_the_host(monkeypatch):
-    emulated.small_populations(monkeypatch)
+    emulated.small_stacks(monkeypatch)
     monkeypatch.setattr(trainer, "pick_engine", lambda name, device: emulated.EmulatedEngine())
     smaller = {"ON_GPU": {}, "CLUSTERS": (1, 2), "TEAMS": (1, 3), "REPEATS": 1}
     answers = {"has_cupy": lambda: True, "clock_rate": lambda: 1e9, "teams_for": lambda streams, device: 2}

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from tsnn.engine import cuda
-from tsnn.engine import population as stacks
+from tsnn.engine import cuda, stack
 from tsnn.engine.engine import CudaEngine
-from tsnn.training import population
+from tsnn.training import stacked
 
 HERE = Path(__file__).parent
 ENTRIES = """
@@ -80,11 +79,11 @@ def races(shape: cuda.Shape) -> int:
     return count
 
 
-def small_populations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Populations on the host, in groups of two; of a block fewer threads, since they run one by one here."""
+def small_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stacks on the host, in groups of two; of a block fewer threads, since they run one by one here."""
     if shutil.which("g++") is None:
         pytest.skip("no C++ compiler is at hand")
     monkeypatch.setattr(cuda, "launch", launch)
     monkeypatch.setattr(cuda.Shape, "threads", property(lambda shape: 128))
-    for module in (cuda, stacks, population):
+    for module in (cuda, stack, stacked):
         monkeypatch.setattr(module, "GROUP", 2)

@@ -11,15 +11,16 @@ from tests.reference import naive
 from tsnn.config import Config
 from tsnn.data.events import EventStream
 from tsnn.engine.cuda import has_cupy
-from tsnn.engine.engine import CudaEngine, FusedEngine, ReferenceEngine, commit, run_update, score
+from tsnn.engine.engine import CudaEngine, Engine, FusedEngine, commit, run_update, score
 from tsnn.memory.frames import initial_frames
 from tsnn.memory.store import StateStore
+from tsnn.model.losses import total_loss
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.counters import signatures
 from tsnn.plan.facts import COLUMN, FACTS
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 
-ENGINES = {"reference": ReferenceEngine, "fused": FusedEngine, "cuda": CudaEngine}
+ENGINES = {"reference": Engine, "fused": FusedEngine, "cuda": CudaEngine}
 NEEDS_GPU = pytest.mark.skipif(not has_cupy(), reason="no GPU with CuPy is at hand")
 NAMES = ("reference", "fused", pytest.param("cuda", marks=NEEDS_GPU))
 CHUNK = 13
@@ -83,11 +84,10 @@ class Pair:
         versions = run_update(self.model, self.engine, self.store, plan.update, self.stream)
         trainable = np.arange(len(plan.score.cand)) % CANDIDATES == 0
         scored = score(self.model, self.engine, versions, plan.score, self.stream, trainable)
-        losses = self.engine.losses(
-            scored.parts.total, scored.geometry.inner, scored.parts.raw_residual, versions.smooth, versions.energy,
-            width=CANDIDATES, temperature=self.config.train.loss.geo_temperature,
-        )  # fmt: skip
-        loss = losses.total(self.config.train.loss)
+        parts, geometry = scored
+        terms = (parts.total, geometry.inner, parts.raw_residual, versions.smooth, versions.energy)
+        weights = self.config.train.loss
+        loss = total_loss(self.engine.losses(*terms, width=CANDIDATES, temperature=weights.geo_temperature), weights)
         loss.backward()
         commit(self.store, plan.update, versions)
         gradients = {

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from tsnn.config import LossConfig
-from tsnn.engine.tail import fused_losses
-from tsnn.model.losses import chunk_losses, ranking_loss
+from tsnn.model.losses import LOSSES, OF_SCORES, chunk_losses, data_losses, ranking_loss, score_losses, total_loss
 
 
 def test_ranking_loss_is_the_softmax_cross_entropy_of_the_first_column():
@@ -22,37 +20,31 @@ def test_chunk_losses_take_their_means_over_queries_and_events():
     total, inner, residual = torch.randn(3, 12, dtype=torch.float64)
     smooth, energy = torch.rand(2, 7, dtype=torch.float64)
     losses = chunk_losses(total, inner, residual, smooth, energy, width=4, temperature=0.5)
-    torch.testing.assert_close(losses["geo"], ranking_loss(inner.view(3, 4) / 0.5))
-    torch.testing.assert_close(losses["bias"], (residual**2).mean())
-    torch.testing.assert_close(losses["smooth"], smooth.mean())
-    torch.testing.assert_close(losses["energy"], energy.mean())
+    named = dict(zip(LOSSES, losses, strict=True))
+    torch.testing.assert_close(named["geo"], ranking_loss(inner.view(3, 4) / 0.5))
+    torch.testing.assert_close(named["bias"], (residual**2).mean())
+    torch.testing.assert_close(named["smooth"], smooth.mean())
+    torch.testing.assert_close(named["energy"], energy.mean())
     rows = total.view(3, 4)
     labels = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64).expand(3, 4)
     one = torch.nn.functional.binary_cross_entropy_with_logits(rows, labels, reduction="none")
-    torch.testing.assert_close(losses["binary"], 0.5 * (one[:, 0] + one[:, 1:].mean(dim=1)).mean())
+    torch.testing.assert_close(named["binary"], 0.5 * (one[:, 0] + one[:, 1:].mean(dim=1)).mean())
     weights = LossConfig(ce=11.0, binary=13.0, geo=2.0, bias=3.0, smooth=5.0, energy=7.0)
-    expected = 11 * losses["ce"] + 13 * losses["binary"] + 2 * losses["geo"] + 3 * losses["bias"]
-    expected = expected + 5 * losses["smooth"] + 7 * losses["energy"]
-    torch.testing.assert_close(losses.total(weights), expected)
+    expected = 11 * named["ce"] + 13 * named["binary"] + 2 * named["geo"] + 3 * named["bias"]
+    expected = expected + 5 * named["smooth"] + 7 * named["energy"]
+    torch.testing.assert_close(total_loss(losses, weights), expected)
 
 
 def test_a_chunk_without_events_has_no_state_losses():
-    losses = chunk_losses(*torch.randn(3, 4), torch.zeros(0), torch.zeros(0), width=2, temperature=1.0)
-    assert losses["smooth"] == 0
-    assert losses["energy"] == 0
+    *_, smooth, energy = chunk_losses(*torch.randn(3, 4), torch.zeros(0), torch.zeros(0), width=2, temperature=1.0)
+    assert smooth == energy == 0
 
 
-@pytest.mark.parametrize("events", [0, 7])
-def test_compiled_losses_equal_these(events):
-    """Values and gradients, with scores so large that a careless exponential would overflow."""
-    torch.manual_seed(0)
-    terms = [*(200 * torch.randn(3, 12, dtype=torch.float64)), *torch.rand(2, events, dtype=torch.float64)]
-    slopes = torch.rand(6, dtype=torch.float64)
-    gradients = []
-    for losses in (chunk_losses, fused_losses):
-        leaves = [term.clone().requires_grad_() for term in terms]
-        values = losses(*leaves, width=4, temperature=0.5).values
-        (values @ slopes).backward()
-        gradients.append([values.detach(), *(leaf.grad for leaf in leaves)])
-    for plain, compiled in zip(*gradients, strict=True):
-        torch.testing.assert_close(compiled, plain)
+def test_losses_of_a_stack_are_those_of_each_model():
+    """eq:loss_ce, eq:loss_geo, eq:loss_bias with a leading dimension."""
+    terms = torch.randn(3, 5, 12, dtype=torch.float64)  # of five models
+    together = score_losses(*terms, width=4, temperature=0.5)
+    assert together.shape == (5, len(OF_SCORES))
+    for i, own in enumerate(together):
+        torch.testing.assert_close(own, score_losses(*terms[:, i], width=4, temperature=0.5))
+    torch.testing.assert_close(data_losses(terms[0], width=4), together[:, :2])

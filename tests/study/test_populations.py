@@ -30,7 +30,7 @@ TINY = {
 @pytest.fixture
 def tiny_uci(tmp_path, monkeypatch):
     """Sixty rows in the place of UCI, kernels on the host, groups of two."""
-    emulated.small_populations(monkeypatch)
+    emulated.small_stacks(monkeypatch)
     rng = np.random.default_rng(0)
     folder = tmp_path / "data" / "dgb" / "uci"
     folder.mkdir(parents=True)

@@ -33,10 +33,10 @@ def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
 def test_every_training_row_is_scored_once(visibility):
     """alg:train, with queries scheduled by their cut."""
     trainer = make(train__visibility=visibility)
-    asked = [row for _, _, first, last in trainer.chunks(0) for row in range(first, last)]
+    asked = [row for _, _, first, last in trainer.rows.chunks() for row in range(first, last)]
     assert asked == list(range(trainer.split.train_end))
-    for start, stop, first, last in trainer.chunks(0):
-        cuts = trainer._cuts[first:last]
+    for start, stop, first, last in trainer.rows.chunks():
+        cuts = trainer.rows.cuts[first:last]
         assert ((cuts <= stop) & ((cuts > start) | (start == 0))).all()
 
 
@@ -44,7 +44,7 @@ def update_gradients(trainer: Trainer, plan) -> dict[str, float]:
     """Norms of the ranking loss's gradient in the update networks."""
     versions = trainer_module.run_update(trainer.model, trainer.engine, trainer.store, plan.update, trainer.stream)
     trainer.model.zero_grad()
-    trainer.losses(plan.score, versions)["ce"].backward()
+    trainer.losses(plan.score, versions)[LOSSES.index("ce")].backward()
     names = ("updater.frame_in", "updater.frame_out", "updater.msg_in", "updater.msg_out", "updater.gru")
     found = dict.fromkeys(names, 0.0)
     for name, parameter in trainer.model.named_parameters():
@@ -60,7 +60,7 @@ def test_ranking_loss_reaches_the_update_networks_on_uslegis_under_strict(need_d
     split = default_split(load("dgb:USLegis"))
     config = config_of(train__visibility="strict", train__chunk=40, model__num_neighbors=2)
     trainer = Trainer(config, split, lambda model: 0.0)
-    start, stop, first, _ = next(c for c in trainer.chunks(0) if c[0] > 0 and c[3] - c[2] > 1000)
+    start, stop, first, _ = next(c for c in trainer.rows.chunks() if c[0] > 0 and c[3] - c[2] > 1000)
     trainer.planner.advance(start)
     plan = trainer.planner.plan(stop, trainer.queries(start, first, first + 40))
     # One chunk before is run for real, so that stalks and frames are not at their initial zeros.
@@ -136,9 +136,9 @@ def test_early_stopping_keeps_the_best_weights(tmp_path):
         seen.append(float(model.head.beta.detach()))
         return next(figures)
 
-    trained = make(tmp_path, validate, train__epochs=6, train__patience=2).run()
-    assert (trained.best_metric, trained.best_epoch, trained.epochs) == (0.9, 1, 4)
-    assert float(trained.model.head.beta.detach()) == seen[1]
+    model, course = make(tmp_path, validate, train__epochs=6, train__patience=2).run()
+    assert (course.best_metric, course.best_epoch, course.epoch) == (0.9, 1, 4)
+    assert float(model.head.beta.detach()) == seen[1]
 
 
 def test_a_diverging_loss_says_what_to_do():
@@ -160,9 +160,9 @@ def test_two_runs_are_bit_identical_and_seeds_differ():
 def test_no_epochs_leave_the_warm_head_alone():
     """What a model without states is compared with."""
     trainer = make(train__epochs=0, train__warmup=1)
-    trained = trainer.run()
-    assert trained.best_epoch == -1
-    assert not trained.model.head.geometry_weight
+    model, course = trainer.run()
+    assert course.best_epoch == -1
+    assert not model.head.geometry_weight
 
 
 GOLDEN = {

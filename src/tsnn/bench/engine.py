@@ -16,6 +16,7 @@ from tsnn.engine.engine import commit, run_update
 from tsnn.errors import InputError
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.scorer import MAX_ROWS
+from tsnn.model.losses import total_loss
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan
 from tsnn.training.trainer import Trainer
@@ -133,7 +134,7 @@ def stages(config: Config, split: Split, engine: str, window: int = 10_000) -> d
     start = _start(trainer)
     trainer.planner.advance(start)
     events = 0
-    for chunk in trainer.chunks(start):
+    for chunk in trainer.rows.chunks(start):
         events += _timed_chunk(trainer, chunk, clock)
         if events == config.train.chunk:  # the first compiled
             clock.seconds.clear()
@@ -150,7 +151,7 @@ def _timed_chunk(trainer: Trainer, chunk: tuple[int, int, int, int], clock: _Clo
     versions = clock.time("recurrence", lambda: run_update(model, trainer.engine, store, plan.update, trainer.stream))
     losses = clock.time("score and losses", lambda: trainer.losses(plan.score, versions, data))
     trainer.optimizer.zero_grad()
-    clock.time("backward", losses.total(trainer.config.train.loss).backward)
+    clock.time("backward", total_loss(losses, trainer.config.train.loss).backward)
     clock.time("optimizer", trainer.optimizer.clip_and_step)
     clock.time("commit", lambda: commit(store, plan.update, versions))
     return stop - start

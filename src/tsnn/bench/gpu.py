@@ -18,7 +18,7 @@ from tsnn.errors import ConfigError
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.sheaf.diffusion import capped_step
-from tsnn.training.population import PopulationTrainer
+from tsnn.training.stacked import StackedTrainer
 from tsnn.training.trainer import Trainer
 from tsnn.training.turns import finish
 
@@ -65,7 +65,7 @@ def _population_training(config: Config, split: Split, streams: int) -> dict[str
     """Training events/s of all members together, validation apart; the first epoch compiles and records."""
     settings = {"train.warmup": 0, "train.epochs": REPEATS}
     configs = [_changed(config, settings | {"train.seed": seed}) for seed in range(streams)]
-    trainer = PopulationTrainer(configs, split, torch.device(config.train.device))
+    trainer = StackedTrainer(configs, split, torch.device(config.train.device))
     finish(trainer.start())
     seconds = []
     for epoch in range(REPEATS):

@@ -11,7 +11,7 @@ same way. Under `cuda` the recurrence and the store are on the GPU too, and only
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,12 +27,16 @@ from tsnn.engine.layout import Parameters
 from tsnn.engine.tail import fused_losses, fused_scalars
 from tsnn.memory.store import StateStore, take_rows
 from tsnn.memory.versions import Versions
-from tsnn.model.decoder import KAPPA_MIN, Geometry, ScoreParts
-from tsnn.model.losses import Losses, chunk_losses
+from tsnn.model.geometry import Geometry
+from tsnn.model.head import ScoreParts
+from tsnn.model.losses import chunk_losses
 from tsnn.model.tsnn import TSNN, Compared
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.sheaf.diffusion import capped_step
 from tsnn.types import U64, Bool
+
+Reached = Bool | None  # the candidates that gradients reach; None: all of them
+Dropped = torch.Generator | None  # what dropout is drawn from
 
 
 class Scored(NamedTuple):
@@ -42,53 +46,25 @@ class Scored(NamedTuple):
     geometry: Geometry
 
 
-class Engine(Protocol):
-    """Runs a chunk's recurrence and compares its candidates; writes nothing."""
+class Engine:
+    """The reference: event by event, in plain PyTorch, on any device. Engines write nothing; `commit` does."""
 
     def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
-        """The version log of the chunk, differentiable."""
-        ...
-
-    def compare(
-        self,
-        model: TSNN,
-        versions: Versions,
-        plan: ScorePlan,
-        trainable: Bool | None,
-        generator: torch.Generator | None,
-    ) -> Compared:
-        """The geometry of every candidate, differentiable."""
-        ...
-
-    def losses(self, *terms: Tensor, width: int, temperature: float) -> Losses:
-        """The losses of queries of `width` candidates, positive first; terms as in `chunk_losses`."""
-        ...
-
-
-class ReferenceEngine:
-    """Event by event, in plain PyTorch."""
-
-    def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
-        """See `tsnn.engine.reference`."""
+        """The version log of the chunk, differentiable; see `tsnn.engine.reference`."""
         return reference.update(model, plan, context, h0.to(context), F0.to(context))
 
     def compare(
-        self,
-        model: TSNN,
-        versions: Versions,
-        plan: ScorePlan,
-        trainable: Bool | None,
-        generator: torch.Generator | None,
+        self, model: TSNN, versions: Versions, plan: ScorePlan, trainable: Reached, generator: Dropped
     ) -> Compared:
-        """In batched PyTorch, on any device."""
+        """The geometry of every candidate, differentiable."""
         return model.candidate_geometry(model.source(versions, plan, generator), versions, plan, trainable)
 
-    def losses(self, *terms: Tensor, width: int, temperature: float) -> Losses:
-        """In batched PyTorch, on any device."""
+    def losses(self, *terms: Tensor, width: int, temperature: float) -> Tensor:
+        """The losses of queries of `width` candidates, positive first; terms as in `chunk_losses`."""
         return chunk_losses(*terms, width=width, temperature=temperature)
 
 
-class FusedEngine(ReferenceEngine):
+class FusedEngine(Engine):
     """Compiled kernels on the host."""
 
     def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
@@ -100,12 +76,7 @@ class FusedEngine(ReferenceEngine):
         return Versions(*(part.to(context.device) for part in log))
 
     def compare(
-        self,
-        model: TSNN,
-        versions: Versions,
-        plan: ScorePlan,
-        trainable: Bool | None,
-        generator: torch.Generator | None,
+        self, model: TSNN, versions: Versions, plan: ScorePlan, trainable: Reached, generator: Dropped
     ) -> Compared:
         """Compiled where only scalars are needed and the log is on the host, else in PyTorch."""
         config = model.config
@@ -119,15 +90,15 @@ class FusedEngine(ReferenceEngine):
         geometry = Geometry(*scalars.unbind(1))
         if config.model.scalars != "bounded":
             return Compared(geometry)
-        return Compared(geometry, scalars=fused_scalars(scalars, model.head.rho_kappa, KAPPA_MIN))
+        return Compared(geometry, scalars=fused_scalars(scalars, model.head.rho_kappa))
 
-    def losses(self, *terms: Tensor, width: int, temperature: float) -> Losses:
+    def losses(self, *terms: Tensor, width: int, temperature: float) -> Tensor:
         """Compiled where they are on the host."""
         make = fused_losses if terms[0].device.type == "cpu" else chunk_losses
         return make(*terms, width=width, temperature=temperature)
 
 
-class CudaEngine(ReferenceEngine):
+class CudaEngine(Engine):
     """Compiled kernels on the GPU."""
 
     device = torch.device("cuda")
@@ -135,7 +106,7 @@ class CudaEngine(ReferenceEngine):
     teams: int | None = None  # of the stream; None: as many as suit the card
 
     def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
-        """See `tsnn.engine.cuda`: a population of one. What is on the host comes over first."""
+        """See `tsnn.engine.cuda`: a stack of one. What is on the host comes over first."""
         device = self.device
         weights = Parameters(*(weight.to(device)[None] for weight in Parameters.of(model.updater)))
         own, h, F = (part.to(device, context.dtype)[None] for part in (context, h0, F0))
@@ -172,7 +143,7 @@ def pick_engine(name: str, device: torch.device) -> Engine:
     A run that was trained by `cuda` is read by `fused` where there is no GPU: the recurrence is the same.
     """
     if name == "reference":
-        return ReferenceEngine()
+        return Engine()
     on_gpu = name != "fused" and device.type == "cuda" and has_cupy()
     return CudaEngine() if on_gpu else FusedEngine()
 
@@ -211,8 +182,8 @@ def score(
     versions: Versions,
     plan: ScorePlan,
     stream: EventStream,
-    trainable: Bool | None = None,
-    generator: torch.Generator | None = None,
+    trainable: Reached = None,
+    generator: Dropped = None,
     data: Tensor | None = None,
 ) -> Scored:
     """Scores of all candidates of a plan, from the version log alone; `data` are its features if made already."""

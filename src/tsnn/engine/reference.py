@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from tsnn.memory.versions import Versions
+from tsnn.model.geometry import reflectors, rotate
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.sheaf.diffusion import capped_step, diffuse
-from tsnn.sheaf.householder import reflect
 
 
 def update(model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
@@ -37,18 +37,18 @@ def update(model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tenso
 
 def _update_endpoints(model: TSNN, h: Tensor, F: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Steps 3 and 4 for the rows of one event (a self-loop has one): new stalks, new frames, |Delta F|^2."""
-    config, eps = model.config.model, model.config.model.reflector_eps
-    common = reflect(model.live(F), h, eps=eps)
-    partner = reflect(model.live(F), common.flip(0), eps=eps, transpose=True)
+    config = model.config.model
+    common = rotate(F, h, config)
+    partner = rotate(F, common.flip(0), config, transpose=True)
     delta = torch.zeros_like(F)
     if config.frame_update:
         delta = model.updater.frame_delta(torch.cat([h, partner, context], dim=1)).view_as(F)  # eq:frame_update
     post_F = F + delta
     carried = h
     if config.carry_over:  # prop:carry_over
-        carried = reflect(model.live(post_F), common, eps=eps, transpose=True)
-    common = reflect(model.live(post_F), carried, eps=eps)
-    partner = reflect(model.live(post_F), common.flip(0), eps=eps, transpose=True)
+        carried = rotate(post_F, common, config, transpose=True)
+    common = rotate(post_F, carried, config)
+    partner = rotate(post_F, common.flip(0), config, transpose=True)
     message = model.updater.message(torch.cat([carried, partner, context], dim=1))  # eq:message
     return model.updater.gru(message, carried), post_F, delta.square().sum()  # eq:gru_update, eq:loss_smooth
 
@@ -63,7 +63,7 @@ def _diffuse_event(
     stalks = torch.cat([post_h, torch.stack(leaves)]) if leaves else post_h
     if not config.diffusion_steps:
         return stalks
-    frames = model.live(torch.stack([F[j] for j in plan.act_F[rows]]))
+    frames = reflectors(torch.stack([F[j] for j in plan.act_F[rows]]), config)
     mult_src, mult_dst = (torch.from_numpy(part[rows]).to(stalks.device) for part in (plan.mult_src, plan.mult_dst))
     loop = bool(plan.is_loop[e])
     return diffuse(stalks, frames, mult_src, mult_dst, loop, gain, step, config.diffusion_steps, config.reflector_eps)
@@ -71,7 +71,7 @@ def _diffuse_event(
 
 def _edge_energy(model: TSNN, h: Tensor, F: Tensor) -> Tensor:
     """|h_u - Q_uv h_v|^2 after diffusion (eq:loss_energy); zero for a self-loop."""
-    common = reflect(model.live(F), h, eps=model.config.model.reflector_eps)
+    common = rotate(F, h, model.config.model)
     return (common[0] - common[-1]).square().sum()
 
 

@@ -1,7 +1,7 @@
 """The ends of the score, compiled: the scalars that enter the head, and the losses that leave it.
 
-Each is some thirty elementwise steps on a few hundred numbers. As one autograd node they cost a microsecond an event
-less each, both ways, than as thirty.
+The compiled form of `tsnn.model.head.scalars` and `tsnn.model.losses.chunk_losses`. Each is some thirty elementwise
+steps on a few hundred numbers; as one autograd node they cost a microsecond an event less, both ways, than as thirty.
 """
 
 from __future__ import annotations
@@ -16,39 +16,31 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tsnn.kernel_cache import kernel
-from tsnn.model.decoder import NUM_SCALARS
-from tsnn.model.losses import NUM_LOSSES, Losses
+from tsnn.model.head import KAPPA_MIN, NUM_SCALARS
+from tsnn.model.losses import LOSSES
 
 Array = NDArray[Any]
 
 
 def fused_losses(
     total: Tensor, inner: Tensor, residual: Tensor, smooth: Tensor, energy: Tensor, *, width: int, temperature: float
-) -> Losses:
+) -> Tensor:
     """`tsnn.model.losses.chunk_losses`."""
-    values = _FusedLosses.apply(total, inner, residual, smooth, energy, width, temperature)  # type: ignore[no-untyped-call]
-    return Losses(values)
+    return _FusedLosses.apply(total, inner, residual, smooth, energy, width, temperature)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _FusedLosses(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        total: Tensor,
-        inner: Tensor,
-        residual: Tensor,
-        smooth: Tensor,
-        energy: Tensor,
-        width: int,
-        heat: float,
-    ) -> Tensor:
-        ctx.save_for_backward(total, inner, residual, smooth, energy)
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        *terms, width, heat = inputs
+        total, inner, residual, smooth, energy = terms
+        ctx.save_for_backward(*terms)
         ctx.settings = (width, heat)
-        values = np.zeros(NUM_LOSSES)
+        values = np.zeros(len(LOSSES))
         _add_ranking(_array(total), width, 1.0, values[0:1])
         _add_binary(_array(total), width, values[1:2])
         _add_ranking(_array(inner), width, heat, values[2:3])
-        _add_squares(_array(residual), values[3:4])
+        _add_mean(np.square(_array(residual)), values[3:4])
         _add_mean(_array(smooth), values[4:5])
         _add_mean(_array(energy), values[5:6])
         return torch.from_numpy(values).to(total.dtype)
@@ -70,36 +62,36 @@ class _FusedLosses(torch.autograd.Function):
         return *map(torch.from_numpy, (g_total, g_inner, g_residual)), g_smooth, g_energy, None, None
 
 
-def fused_scalars(geometry: Tensor, rho: Tensor, kappa_min: float) -> Tensor:
-    """`Decoder.scalars` in its bounded form, from rows of |q - g|^2, <q, g>, |h_u|^2, |h_c|^2."""
-    return _FusedScalars.apply(geometry, rho, kappa_min)  # type: ignore[no-any-return, no-untyped-call]
+def fused_scalars(geometry: Tensor, rho_kappa: Tensor) -> Tensor:
+    """`tsnn.model.head.scalars` in their bounded form, from rows of |q - g|^2, <q, g>, |h_u|^2, |h_c|^2."""
+    return _FusedScalars.apply(geometry, rho_kappa)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _FusedScalars(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, geometry: Tensor, rho: Tensor, kappa_min: float) -> Tensor:
+    def forward(ctx: Any, geometry: Tensor, rho: Tensor) -> Tensor:
         ctx.save_for_backward(geometry, rho)
-        ctx.kappa_min = kappa_min
         out = torch.empty(len(geometry), NUM_SCALARS, dtype=geometry.dtype)
-        _scalars(_array(geometry), kappa_min + _softplus(rho.item()), out.numpy())
+        _scalars(_array(geometry), _kappa(rho), out.numpy())
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, up: Tensor) -> Any:
         geometry, rho = ctx.saved_tensors
-        kappa = ctx.kappa_min + _softplus(rho.item())
         grad = torch.empty_like(geometry)
-        g_kappa = _scalars_gradient(_array(geometry), kappa, _array(up), grad.numpy())
-        return grad, rho.new_tensor(g_kappa / (1.0 + math.exp(-rho.item()))), None
+        g_kappa = _scalars_gradient(_array(geometry), _kappa(rho), _array(up), grad.numpy())
+        return grad, rho.new_tensor(g_kappa / (1.0 + math.exp(-rho.item())))
 
 
 def _array(tensor: Tensor) -> Array:
     return tensor.detach().contiguous().numpy()
 
 
-def _softplus(x: float) -> float:
-    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+def _kappa(rho: Tensor) -> float:
+    """The temperature of s_geo (eq:sgeo)."""
+    x = rho.item()
+    return KAPPA_MIN + (max(x, 0.0) + math.log1p(math.exp(-abs(x))))
 
 
 @kernel()
@@ -144,12 +136,6 @@ def _add_binary_gradient(scores: Array, width: int, g: float, to: Array) -> None
             x = scores[q * width + j]
             positive = 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))
             to[q * width + j] += 0.5 * g * (positive / (width - 1) if j else positive - 1.0) / queries
-
-
-@kernel()
-def _add_squares(x: Array, to: Array) -> None:
-    for value in x:
-        to[0] += value * value / len(x)
 
 
 @kernel()

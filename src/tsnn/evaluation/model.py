@@ -11,7 +11,7 @@ from tsnn.engine.engine import commit, make_store, pick_engine, run_update, scor
 from tsnn.errors import InputError
 from tsnn.evaluation.scorer import Block
 from tsnn.memory.versions import Versions
-from tsnn.model.decoder import ScoreParts
+from tsnn.model.head import ScoreParts
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.planner import PlanSpec
 from tsnn.types import F64

@@ -1,4 +1,7 @@
-"""The losses (eq:loss_ce, eq:loss_geo, eq:loss_aux), and a binary one beside them (D-16)."""
+"""The losses (eq:loss_ce, eq:loss_geo, eq:loss_aux), and a binary one beside them (D-16).
+
+Pure functions of tensors. Where leading dimensions are free, a stack of models has one more than a model has.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +12,27 @@ from torch import Tensor
 
 from tsnn.config import LossConfig
 
-LOSSES = ("ce", "binary", "geo", "bias", "smooth", "energy")
-NUM_LOSSES = len(LOSSES)
+OF_SCORES = ("ce", "binary", "geo", "bias")  # means over queries
+LOSSES = (*OF_SCORES, "smooth", "energy")  # the last two are means over the chunk's events
 
 
-class Losses:
-    """Means over queries (ce, binary, geo, bias) and over the chunk's events (smooth, energy), in one tensor."""
-
-    def __init__(self, values: Tensor) -> None:
-        self.values = values
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self.values[LOSSES.index(name)]
-
-    def total(self, weights: LossConfig) -> Tensor:
-        """The training objective."""
-        return self.values @ _weights(weights, self.values.dtype, self.values.device)
+def total_loss(values: Tensor, weights: LossConfig) -> Tensor:
+    """The training objective, of all LOSSES."""
+    return values @ loss_weights(weights, values.dtype, values.device)
 
 
 @lru_cache
-def _weights(weights: LossConfig, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Sent once: with every step the host would wait for the copy, and the copy for all that the device has to do."""
+def loss_weights(weights: LossConfig, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """In the order of LOSSES. Kept, because a copy to a GPU waits until the GPU has finished all its work."""
     return torch.tensor([getattr(weights, name) for name in LOSSES], dtype=dtype).to(device)
 
 
 def ranking_loss(scores: Tensor) -> Tensor:
-    """Cross entropy of the positive, in column 0, against its row (eq:loss_ce; on aligned products, eq:loss_geo)."""
-    return -torch.log_softmax(scores, dim=1)[:, 0].mean()
+    """Cross entropy of the positive against its query's candidates (eq:loss_ce; on aligned products, eq:loss_geo).
+
+    `scores` (..., queries, candidates), the positive in column 0.
+    """
+    return -torch.log_softmax(scores, dim=-1)[..., 0].mean(-1)
 
 
 def binary_loss(scores: Tensor) -> Tensor:
@@ -43,21 +40,32 @@ def binary_loss(scores: Tensor) -> Tensor:
 
     A ranking loss leaves the offset of each query free; AP and AUC pool queries, and need it (D-16).
     """
-    positive = torch.nn.functional.softplus(-scores[:, 0])
-    negative = torch.nn.functional.softplus(scores[:, 1:]).mean(dim=1)
-    return 0.5 * (positive + negative).mean()
+    positive = torch.nn.functional.softplus(-scores[..., 0])
+    negative = torch.nn.functional.softplus(scores[..., 1:]).mean(-1)
+    return 0.5 * (positive + negative).mean(-1)
+
+
+def data_losses(total: Tensor, *, width: int) -> Tensor:
+    """The first two of LOSSES, which a score without states has too: (..., 2) from scores (..., queries * width)."""
+    scores = _by_query(total, width)
+    return torch.stack([ranking_loss(scores), binary_loss(scores)], dim=-1)
+
+
+def score_losses(total: Tensor, inner: Tensor, residual: Tensor, *, width: int, temperature: float) -> Tensor:
+    """OF_SCORES, (..., 4), from terms (..., queries * width), positives first."""
+    geo = ranking_loss(_by_query(inner, width) / temperature)
+    bias = residual.square().mean(-1)  # eq:loss_bias
+    return torch.cat([data_losses(total, width=width), torch.stack([geo, bias], dim=-1)], dim=-1)
 
 
 def chunk_losses(
     total: Tensor, inner: Tensor, residual: Tensor, smooth: Tensor, energy: Tensor, *, width: int, temperature: float
-) -> Losses:
-    """All of them, for queries of `width` candidates each, positive first."""
-    values = {
-        "ce": ranking_loss(total.view(-1, width)),
-        "binary": binary_loss(total.view(-1, width)),
-        "geo": ranking_loss(inner.view(-1, width) / temperature),
-        "bias": residual.square().mean(),  # eq:loss_bias
-        "smooth": smooth.mean() if len(smooth) else smooth.sum(),  # eq:loss_smooth
-        "energy": energy.mean() if len(energy) else energy.sum(),  # eq:loss_energy
-    }
-    return Losses(torch.stack([values[name] for name in LOSSES]))
+) -> Tensor:
+    """All LOSSES of one model, for queries of `width` candidates, positive first (eq:loss_smooth, eq:loss_energy)."""
+    of_events = [term.mean() if len(term) else term.sum() for term in (smooth, energy)]
+    of_scores = score_losses(total, inner, residual, width=width, temperature=temperature)
+    return torch.cat([of_scores, torch.stack(of_events)])
+
+
+def _by_query(values: Tensor, width: int) -> Tensor:
+    return values.view(*values.shape[:-1], -1, width)

@@ -16,13 +16,13 @@ from tsnn.config import Config
 from tsnn.data.events import EventStream
 from tsnn.memory.versions import Versions
 from tsnn.model.attention import NeighborAttention
-from tsnn.model.decoder import NUM_SCALARS, Decoder, Geometry, ScoreParts
 from tsnn.model.features import feature_matrix, feature_names, feature_tensor
+from tsnn.model.geometry import Geometry, compare, rotate
+from tsnn.model.head import NUM_SCALARS, Head, ScoreParts, scalars, score
 from tsnn.model.time_encoding import encode_gap
 from tsnn.model.updater import Updater
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.plan.facts import COLUMN
-from tsnn.sheaf.householder import reflect
 from tsnn.transfer import send
 from tsnn.types import I32, Bool
 
@@ -50,11 +50,16 @@ class Compared(NamedTuple):
     geometry: Geometry
     source: Source | None = None
     difference: Tensor | None = None  # q - g, in synchronized coordinates
-    scalars: Tensor | None = None  # `Decoder.scalars`, where they are made already
+    scalars: Tensor | None = None  # `tsnn.model.head.scalars`, where they are made already
 
 
 class TSNN(nn.Module):
     """Parameters of the whole system. Holds no state of the stream."""
+
+    msg_shift: Tensor
+    msg_scale: Tensor
+    feature_shift: Tensor
+    feature_scale: Tensor
 
     def __init__(self, config: Config, shape: StreamShape) -> None:
         super().__init__()
@@ -74,18 +79,13 @@ class TSNN(nn.Module):
         if model.attention:
             self.attention = NeighborAttention(model, relation_dim)
         num_features = len(feature_names(config.features))
-        self.register_buffer("msg_shift", torch.zeros(shape.msg_dim))
-        self.register_buffer("msg_scale", torch.ones(shape.msg_dim))
-        self.msg_shift: Tensor
-        self.msg_scale: Tensor
-        self.register_buffer("feature_shift", torch.zeros(num_features))
-        self.register_buffer("feature_scale", torch.ones(num_features))
-        self.feature_shift: Tensor
-        self.feature_scale: Tensor
+        for name, size in (("msg", shape.msg_dim), ("feature", num_features)):
+            self.register_buffer(f"{name}_shift", torch.zeros(size))
+            self.register_buffer(f"{name}_scale", torch.ones(size))
         psi = NUM_SCALARS + num_features + relation_dim + 2 * type_dim
         psi += 2 * model.time_dim * config.features.encoded_gaps
         psi += model.stalk_dim * config.features.transported_difference
-        self.head = Decoder(model, psi, shape.num_relations)
+        self.head = Head(model, psi, shape.num_relations)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -101,10 +101,6 @@ class TSNN(nn.Module):
     def time_scale(self) -> float:
         """The unit of gaps inside eq:time_encoding (D-07)."""
         return self.shape.mean_gap if self.config.model.gaps == "log" else 1.0
-
-    def live(self, F: Tensor) -> Tensor:
-        """The frames in use: without transport none, and a frame of no reflectors is the identity."""
-        return F if self.config.model.transport else F[..., :0, :]
 
     def context(self, plan: UpdatePlan, stream: EventStream) -> Tensor:
         """[x | phi(gap) | e_r] of both endpoints of every event, (n, 2, context)."""
@@ -138,31 +134,24 @@ class TSNN(nn.Module):
 
         Candidates outside `trainable` are read as constants (rule (i) of alg:train).
         """
-        eps = self.config.model.reflector_eps
-        q = reflect(self.live(source.F), source.h, eps=eps)
+        q = rotate(source.F, source.h, self.config.model)
         if trainable is None:
-            h, g = self._lifted(versions, plan.cand_h, plan.cand_F)
+            h, g = self._synchronized(versions, plan.cand_h, plan.cand_F)
         else:  # a few of many: no graph for the rest
             with torch.no_grad():
-                h, g = self._lifted(versions, plan.cand_h, plan.cand_F)
+                h, g = self._synchronized(versions, plan.cand_h, plan.cand_F)
             own = np.flatnonzero(trainable)
-            h_own, g_own = self._lifted(versions, plan.cand_h[own], plan.cand_F[own])
-            h, g = (whole.index_copy(0, self._index(own), part) for whole, part in ((h, h_own), (g, g_own)))
+            h_own, g_own = self._synchronized(versions, plan.cand_h[own], plan.cand_F[own])
+            at = self._index(own)
+            h, g = h.index_copy(0, at, h_own), g.index_copy(0, at, g_own)
         query = self.query_of_candidate(plan)
-        q_rows = q[query]
-        difference = q_rows - g
-        geometry = Geometry(
-            d2=difference.square().sum(-1),
-            inner=(q_rows * g).sum(-1),
-            src_norm2=source.h.square().sum(-1)[query],
-            dst_norm2=h.square().sum(-1),
-        )
+        geometry, difference = compare(q[query], g, source.h.square().sum(-1)[query], h.square().sum(-1))
         return Compared(geometry, source, difference)
 
-    def _lifted(self, versions: Versions, rows_h: I32, rows_F: I32) -> tuple[Tensor, Tensor]:
+    def _synchronized(self, versions: Versions, rows_h: I32, rows_F: I32) -> tuple[Tensor, Tensor]:
         """Stalks of these versions, and the same in synchronized coordinates."""
-        h, F = self._rows(versions.h, rows_h), self._rows(versions.F, rows_F)
-        return h, reflect(self.live(F), h, eps=self.config.model.reflector_eps)
+        h = self._rows(versions.h, rows_h)
+        return h, rotate(self._rows(versions.F, rows_F), h, self.config.model)
 
     def query_of_candidate(self, plan: ScorePlan) -> Tensor:
         """For each candidate the query it belongs to, (nc,)."""
@@ -176,30 +165,33 @@ class TSNN(nn.Module):
             own = torch.from_numpy(matrix.astype(self._kind, copy=False))
         else:  # the host has enough to do
             own = feature_tensor(send(plan.facts.astype(self._kind), self.device), features, gaps=gaps, mean_gap=gap)
-        return own.sub_(self.feature_shift).div_(self.feature_scale)  # in place: it may be everybody's
+        return own.sub_(self.feature_shift).div_(self.feature_scale)  # in place: of all nodes at once, it is large
 
-    def standardize(self, raw: Tensor) -> None:
-        """Fit shift and scale of the data features to rows of raw ones, seen in training."""
-        _fit(self.feature_shift, self.feature_scale, raw)
+    def standardize(self, raw: Tensor, name: str = "feature") -> None:
+        """Fit shift and scale of the features, or of `msg`, to rows of raw ones, seen in training.
 
-    def standardize_messages(self, raw: Tensor) -> None:
-        """The same for messages: counts and amounts would drown everything else that an update reads (D-17)."""
-        _fit(self.msg_shift, self.msg_scale, raw)
+        Counts and amounts in a message would drown everything else that an update reads (D-17).
+        """
+        spread, mean = torch.std_mean(raw, dim=0)
+        getattr(self, f"{name}_shift").copy_(mean)
+        getattr(self, f"{name}_scale").copy_(torch.where(spread > 0, spread, 1.0))
 
     def decode(
         self, compared: Compared, plan: ScorePlan, stream: EventStream, data: Tensor | None = None
     ) -> ScoreParts:
         """psi and the score of every candidate (eq:score_features, eq:edgebank_mixture)."""
-        features, shape = self.config.features, self.shape
-        scalars = self.head.scalars(compared.geometry) if compared.scalars is None else compared.scalars
-        columns = [self.head.geometry_weight * scalars, self.data_features(plan) if data is None else data]
+        model, features, shape = self.config.model, self.config.features, self.shape
+        weights, geometric = self.head.weights(), compared.scalars
+        if geometric is None:
+            geometric = scalars(compared.geometry, weights.rho_kappa, model)
+        columns = [weights.geometry_weight * geometric, self.data_features(plan) if data is None else data]
         relation = None
         if shape.num_relations or shape.num_types or features.transported_difference:
             query = self.query_of_candidate(plan)
         if shape.num_relations:
             relation = self._index(plan.edge_type)[query]
             columns.append(self.relation(relation))
-        if stream.node_type is not None and self.shape.num_types:
+        if stream.node_type is not None and shape.num_types:
             columns += [
                 self.type_embedding(self._index(stream.node_type[plan.src]))[query],
                 self.type_embedding(self._index(stream.node_type[plan.cand])),
@@ -209,16 +201,14 @@ class TSNN(nn.Module):
         if features.transported_difference:
             columns.append(self._local_difference(compared, query))
         bank_count = self._tensor(plan.facts[:, COLUMN["bank_count"]])
-        parts: ScoreParts = self.head(_beside(columns), bank_count, relation)
-        return parts
+        return score(_beside(columns), bank_count, weights, model, relation)
 
     def _local_difference(self, compared: Compared, query: Tensor) -> Tensor:
         """h_u - Q_uv h_v in the source's own frame (app:optional_score_features); zeros where nothing was compared."""
         if compared.source is None or compared.difference is None:
             return torch.zeros(len(query), self.config.model.stalk_dim, dtype=self.dtype, device=self.device)
-        frames = self.live(compared.source.F)[query]
-        eps = self.config.model.reflector_eps
-        return self.head.geometry_weight * reflect(frames, compared.difference, eps=eps, transpose=True)
+        local = rotate(compared.source.F[query], compared.difference, self.config.model, transpose=True)
+        return self.head.geometry_weight * local
 
     def _encoded(self, plan: ScorePlan, fact: str) -> Tensor:
         gap = self._tensor(plan.facts[:, COLUMN[fact]])
@@ -227,11 +217,11 @@ class TSNN(nn.Module):
     def _attend(
         self, h: Tensor, F: Tensor, versions: Versions, plan: ScorePlan, generator: torch.Generator | None
     ) -> Tensor:
-        eps = self.config.model.reflector_eps
-        h_w, F_w = self._rows(versions.h.detach(), plan.nbr_h), self._rows(versions.F.detach(), plan.nbr_F)
-        common = reflect(self.live(F_w), h_w, eps=eps)
-        aligned = reflect(self.live(F).unsqueeze(1), common, eps=eps, transpose=True)
-        code = encode_gap(self._tensor(plan.nbr_gap), self.config.model.time_dim // 2, self.time_scale)
+        model = self.config.model
+        h_w = self._rows(versions.h.detach(), plan.nbr_h)
+        common = rotate(self._rows(versions.F.detach(), plan.nbr_F), h_w, model)
+        aligned = rotate(F.unsqueeze(1), common, model, transpose=True)
+        code = encode_gap(self._tensor(plan.nbr_gap), model.time_dim // 2, self.time_scale)
         relation = self.relation(self._index(plan.nbr_type)) if self.shape.num_relations else None
         present = torch.arange(plan.nbr_h.shape[1], device=self.device) < self._index(plan.nbr_len)[:, None]
         refined: Tensor = self.attention(h, aligned, code, relation, present, generator)
@@ -251,14 +241,8 @@ class TSNN(nn.Module):
         return send(np.array(values, dtype=np.int64), self.device)
 
 
-def _fit(shift: Tensor, scale: Tensor, raw: Tensor) -> None:
-    spread, mean = torch.std_mean(raw, dim=0)
-    shift.copy_(mean)
-    scale.copy_(torch.where(spread > 0, spread, 1.0))
-
-
 def _beside(columns: list[Tensor]) -> Tensor:
-    """Side by side; column-major where the features are, since to transpose everybody's costs as much as the head."""
+    """Side by side; column-major where the features are: to transpose them would cost as much as the head itself."""
     features = columns[1]
     if torch.is_grad_enabled() or features.stride(0) != 1 or len(features) < 2:
         return torch.cat(columns, dim=1)

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsnn.data.events import EventStream, NodeIds
-from tsnn.engine.engine import Engine, ReferenceEngine, ServingEngine, commit, run_update
+from tsnn.engine.engine import Engine, ServingEngine, commit, run_update
 from tsnn.errors import RunError
 from tsnn.memory.frames import initial_frames
 from tsnn.memory.store import StateStore
+from tsnn.model.geometry import rotate
 from tsnn.model.tsnn import TSNN
 from tsnn.online.active import ActiveNodes
 from tsnn.online.event import Event
@@ -27,7 +28,6 @@ from tsnn.online.history import History
 from tsnn.online.ids import GrowingIds
 from tsnn.plan.counters import Counters
 from tsnn.plan.planner import Planner, PlanSpec
-from tsnn.sheaf.householder import reflect
 from tsnn.training.run import state_tensors
 from tsnn.types import I64, U64
 
@@ -129,7 +129,7 @@ class GrowingStore(StateStore):
         return np.concatenate(self._kept_nodes), self._synchronize(h, torch.cat(self._kept_F)), h.square().sum(-1)
 
     def _synchronize(self, h: Tensor, F: Tensor) -> Tensor:
-        return reflect(self._model.live(F), h, eps=self._model.config.model.reflector_eps)
+        return rotate(F, h, self._model.config.model)
 
     def _refresh(self, block: int = 65_536) -> None:
         stale = np.flatnonzero(~self._fresh[: self.num_nodes])
@@ -161,7 +161,7 @@ class LiveState:
         self.model, self.ids = model, ids
         self.spec = PlanSpec.of(model.config, model.shape.mean_gap)
         reference = model.config.train.engine == "reference"
-        self._engine: Engine = ReferenceEngine() if reference else ServingEngine(model)
+        self._engine = Engine() if reference else ServingEngine(model)
         self.origin: Any = saved["origin"].numpy()[()]
         self.clock: Any = saved["clock"].numpy()[()]
         self.node_type: I64 | None = saved["node_type"].numpy() if "node_type" in saved else None

@@ -15,13 +15,12 @@ from tsnn.data.events import EventStream, stable_key
 from tsnn.data.queries import Queries
 from tsnn.engine.geometry import distances
 from tsnn.memory.versions import Versions
-from tsnn.model.decoder import Geometry
+from tsnn.model.geometry import Geometry, rotate
 from tsnn.model.tsnn import Compared, Source
 from tsnn.online.live import LiveState, Moment
 from tsnn.plan.chunk import ChunkPlan, ScorePlan
 from tsnn.plan.counters import Counters, signatures
 from tsnn.plan.facts import COLUMN
-from tsnn.sheaf.householder import reflect
 from tsnn.types import F64, I64, Bool
 
 BLOCK = 8192  # candidates scored at once: bounds memory, and stays in the cache
@@ -113,7 +112,7 @@ def stand(state: LiveState, src: Hashable, names: Sequence[Hashable], t: Any, ed
         h = F.new_zeros(1, F.shape[2])
     model = state.model
     source = model.source(Versions(h, F, h.new_zeros(0), h.new_zeros(0)), plan.score)
-    q = reflect(model.live(source.F), source.h, eps=model.config.model.reflector_eps)
+    q = rotate(source.F, source.h, model.config.model)
     return Standpoint(state, moment, u, t, edge_type, tuple(strangers), stream, source, q), cand
 
 

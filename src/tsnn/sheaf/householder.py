@@ -18,9 +18,9 @@ def reflect(F: Tensor, y: Tensor, *, eps: float, transpose: bool = False) -> Ten
 def reflector_weights(F: Tensor, eps: float) -> Tensor:
     """2 / |f|^2 of each row (..., k); 0, the identity, where |f| <= eps."""
     squared = (F * F).sum(-1)
-    live = squared > eps * eps
+    reflects = squared > eps * eps
     # The inner `where` keeps 1 / 0 out of the backward pass of dead rows.
-    return torch.where(live, 2.0 / torch.where(live, squared, 1.0), 0.0)
+    return torch.where(reflects, 2.0 / torch.where(reflects, squared, 1.0), 0.0)
 
 
 def reflect_with(F: Tensor, weights: Tensor, y: Tensor, *, transpose: bool = False) -> Tensor:

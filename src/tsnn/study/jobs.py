@@ -21,12 +21,13 @@ from tsnn.data.question import Question
 from tsnn.data.split import Split, make_split
 from tsnn.errors import RunError, TsnnError
 from tsnn.evaluation.baselines import baseline
+from tsnn.evaluation.card import Result
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import evaluate, validation_metric
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import Scorer
-from tsnn.model.tsnn import TSNN
 from tsnn.study.store import Record
+from tsnn.training.course import Course
 from tsnn.training.trainer import Trainer
 from tsnn.types import Visibility
 
@@ -77,30 +78,37 @@ def identity_of(split: Split) -> str:
 def run_job(job: Job) -> Record:
     """Train if the scorer is the model, evaluate, and return the record to be stored."""
     torch.set_num_threads(1)  # one process a core
+    split = split_of(job)
+    question = Question(Visibility.parse(job.visibility))
+    began = time.monotonic()
+    scorer, course = _scorer(job, split, question)
+    return make_record(job, evaluate(scorer, split, question), course, began)
+
+
+def split_of(job: Job) -> Split:
+    """The rows that the job was planned on."""
     split = study_split(job.data, job.shuffled)
     if identity_of(split) != job.identity:
         raise RunError(f"{job.data} has other rows here than where the study was planned; copy the same files.")
-    question = Question(Visibility.parse(job.visibility))
-    began = time.monotonic()
-    scorer, training = _scorer(job, split, question)
-    result = evaluate(scorer, split, question).to_dict()
-    seconds = round(time.monotonic() - began, 1)
-    return {"format": FORMAT, "key": job.key, "job": asdict(job), **result, "training": training, "seconds": seconds}
+    return split
 
 
-def _scorer(job: Job, split: Split, question: Question) -> tuple[Scorer, dict[str, Any] | None]:
+def make_record(job: Job, result: Result, course: Course | None, began: float, **others: Any) -> Record:
+    """What is stored of a job: its figures, how its model was trained if it has one, and how long all of it took."""
+    training = None
+    if course is not None:
+        training = {"epochs": course.epoch, "best_epoch": course.best_epoch, "validation": course.history}
+    whole = {"training": training, "seconds": round(time.monotonic() - began, 1), **others}
+    return {"format": FORMAT, "key": job.key, "job": asdict(job), **result.to_dict(), **whole}
+
+
+def _scorer(job: Job, split: Split, question: Question) -> tuple[Scorer, Course | None]:
     if job.scorer != MODEL:
         return baseline(job.scorer, data=split.stream.name, seed=job.seed), None
     measure = validation_metric(split, question)
-    history: list[float] = []
-
-    def validate(model: TSNN) -> float:
-        history.append(measure(ModelScorer(model, split.stream)))
-        return history[-1]
-
-    trained = Trainer(Config.parse(job.config), split, validate).run()
-    training = {"epochs": trained.epochs, "best_epoch": trained.best_epoch, "validation": history}
-    return ModelScorer(trained.model, split.stream), training
+    config = Config.parse(job.config)
+    model, course = Trainer(config, split, lambda model: measure(ModelScorer(model, split.stream))).run()
+    return ModelScorer(model, split.stream), course
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Jobs as populations on a GPU: runs of one shape on the same rows are trained at once (`tsnn.training.population`).
+"""Jobs as populations on a GPU: runs of one shape on the same rows are trained at once (`tsnn.training.stacked`).
 
 Runs that differ in more, such as the variants of an ablation, are populations of their own, side by side on the card.
 """
@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 import torch
 
 from tsnn.config import Config
 from tsnn.data.question import Question
 from tsnn.engine.cuda import has_cupy
-from tsnn.engine.population import FREE
-from tsnn.errors import ConfigError, RunError, TsnnError
+from tsnn.engine.stack import FREE
+from tsnn.errors import ConfigError, TsnnError
 from tsnn.evaluation.evaluate import make_questions
-from tsnn.study.jobs import FORMAT, Job, Outcome, identity_of, study_split
-from tsnn.training.population import PopulationTrainer
+from tsnn.study.jobs import Job, Outcome, make_record, split_of
+from tsnn.training.stacked import StackedTrainer
 from tsnn.training.turns import Turns, side_by_side
 from tsnn.types import Visibility
 
@@ -74,23 +73,17 @@ def attempt_population(jobs: list[Job], device: torch.device) -> Turns[list[Outc
 
 def run_population(jobs: list[Job], device: torch.device) -> Turns[list[Outcome]]:
     """Train and evaluate jobs of one shape at once; `seconds` of a record are those of the whole population."""
-    first = jobs[0]
-    split = study_split(first.data, first.shuffled)
-    if identity_of(split) != first.identity:
-        raise RunError(f"{first.data} has other rows here than where the study was planned; copy the same files.")
+    split = split_of(jobs[0])
     began = time.monotonic()
-    trainer = PopulationTrainer([Config.parse(job.config) for job in jobs], split, device)
+    trainer = StackedTrainer([Config.parse(job.config) for job in jobs], split, device)
     trained = yield from trainer.run()
-    questions = make_questions(split, Question(Visibility.parse(first.visibility)))
+    questions = make_questions(split, Question(Visibility.parse(jobs[0].visibility)))
     answers = yield from trainer.evaluate(questions)
-    whole = {"seconds": round(time.monotonic() - began, 1), "population": len(jobs)}
     outcomes = []
-    for job, member, made, own in zip(jobs, trainer.members, trained, answers, strict=True):
-        if not member.history:
+    for job, (_, course), own in zip(jobs, trained, answers, strict=True):
+        if course.history:
+            result = questions.result(job.scorer, own)
+            outcomes.append(Outcome(job, make_record(job, result, course, began, population=len(jobs))))
+        else:
             outcomes.append(Outcome(job, None, "the loss became no number; lower train.lr."))
-            continue
-        training = {"epochs": made.epochs, "best_epoch": made.best_epoch, "validation": list(member.history)}
-        figures = questions.result(job.scorer, own).to_dict()
-        record = {"format": FORMAT, "key": job.key, "job": asdict(job), **figures, "training": training, **whole}
-        outcomes.append(Outcome(job, record))
     return outcomes

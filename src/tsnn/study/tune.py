@@ -24,7 +24,7 @@ import torch
 from tsnn.config import Config
 from tsnn.data.question import Question
 from tsnn.data.split import Split, make_split
-from tsnn.engine.population import FREE
+from tsnn.engine.stack import FREE
 from tsnn.errors import ConfigError, TsnnError
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import validation_metric
@@ -34,7 +34,7 @@ from tsnn.model.tsnn import TSNN
 from tsnn.plan.facts import BLOCKS
 from tsnn.study.populations import ON_GPU, gpu
 from tsnn.study.workers import import_ray, run_tasks
-from tsnn.training.population import PopulationTrainer
+from tsnn.training.stacked import StackedTrainer
 from tsnn.training.trainer import Trainer
 from tsnn.training.turns import Turns, side_by_side
 from tsnn.types import Progress, Visibility, unwatched
@@ -170,7 +170,7 @@ def objective(trial: Any, search: Search, split: Split) -> float:
         return value
 
     try:
-        return Trainer(Config.build(overrides=overrides), split, validate).run().best_metric
+        return Trainer(Config.build(overrides=overrides), split, validate).run().course.best_metric
     except TsnnError as error:  # a loss that is no number
         raise optuna.TrialPruned(str(error)) from None
 
@@ -217,9 +217,8 @@ def _train(
 ) -> Turns[list[tuple[Any, float | None]]]:
     """Each trial with its best validation figure, if it has one."""
     configs = [Config.build(overrides=_overrides(trial, search) | ON_GPU) for trial in asked]
-    trainer = PopulationTrainer(configs, split, device)
-    yield from trainer.run()
-    figures = [member.best_metric if member.history else None for member in trainer.members]
+    trained = yield from StackedTrainer(configs, split, device).run()
+    figures = [made.course.best_metric if made.course.history else None for made in trained]
     return list(zip(asked, figures, strict=True))
 
 

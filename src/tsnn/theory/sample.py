@@ -15,6 +15,7 @@ from tsnn.data.queries import Share
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.replay import Listener, Replayed, replay
 from tsnn.memory.versions import Versions
+from tsnn.model.geometry import reflectors, rotate
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.sheaf.diffusion import capped_step
@@ -87,8 +88,9 @@ def _take(scorer: ModelScorer, stream: EventStream, plan: UpdatePlan, versions: 
     post_F = versions.F[len(plan.nodes) :][:ends]
     context = model.context(plan, stream)[0, :ends]
     carried = _carry(model, pre_h, pre_F, post_F)
-    live, eps = model.live(post_F), model.config.model.reflector_eps
-    partner = transport(carried.flip(0), frame_from=live.flip(0), frame_to=live, eps=eps)
+    frames = reflectors(post_F, model.config.model)
+    eps = model.config.model.reflector_eps
+    partner = transport(carried.flip(0), frame_from=frames.flip(0), frame_to=frames, eps=eps)
     active = _active_set(model, plan, versions, _recur(model, carried, partner, context))
     earlier = np.arange(max(plan.start - WINDOW, 0), plan.start, dtype=np.int64)
     there = np.unique(np.concatenate([stream.src[earlier], stream.dst[earlier]]))
@@ -99,10 +101,8 @@ def _take(scorer: ModelScorer, stream: EventStream, plan: UpdatePlan, versions: 
 
 
 def _carry(model: TSNN, h: Tensor, pre_F: Tensor, post_F: Tensor) -> Tensor:
-    if not model.config.model.carry_over:
-        return h
-    eps = model.config.model.reflector_eps
-    return transport(h, frame_from=model.live(pre_F), frame_to=model.live(post_F), eps=eps)
+    config = model.config.model
+    return rotate(post_F, rotate(pre_F, h, config), config, transpose=True) if config.carry_over else h
 
 
 def _recur(model: TSNN, carried: Tensor, partner: Tensor, context: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ def _active_set(model: TSNN, plan: UpdatePlan, versions: Versions, endpoints: Te
     config, gain = model.config.model, model.updater.gain()
     return ActiveSet(
         h=torch.cat([endpoints, versions.h[plan.act_h[len(endpoints) :]].double()]),
-        F=model.live(versions.F[plan.act_F]),
+        F=reflectors(versions.F[plan.act_F], model.config.model),
         mult_src=torch.from_numpy(plan.mult_src),
         mult_dst=torch.from_numpy(plan.mult_dst),
         is_loop=bool(plan.is_loop[0]),

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tsnn.data.events import EventStream
 from tsnn.errors import InputError
+from tsnn.model.geometry import reflectors
 from tsnn.model.tsnn import TSNN
 from tsnn.sheaf.diffusion import diffuse
 from tsnn.theory import diffusion, drift, frames, scope, transport, wl
@@ -145,13 +146,13 @@ class _Checker:
         yield frames.householder_lipschitz(before, after, eps=eps, tau=self.tau)
         yield frames.smooth_lipschitz(before, after, eps=eps, tau=self.tau)
         yield frames.operating_regime(torch.cat([before, after]), tau=TAU_H)
-        live = self.model.live
-        yield frames.carry_over(live(before), live(after), sample.pre_h, eps=eps, carried=sample.carried)
+        used, used_after = (reflectors(F, self.model.config.model) for F in (before, after))
+        yield frames.carry_over(used, used_after, sample.pre_h, eps=eps, carried=sample.carried)
 
     def _drift(self, sample: EventSample, active: ActiveSet) -> Iterable[Check]:
         """Stored frames against those at the end of the stream; the endpoints' own against those before the event."""
-        there = self.model.live(self.last_F[torch.from_numpy(sample.nodes[: len(active.h)])])
-        yield drift.stale(active, there.double())
+        there = self.last_F[torch.from_numpy(sample.nodes[: len(active.h)])]
+        yield drift.stale(active, reflectors(there, self.model.config.model).double())
         if active.F.shape[1]:  # without transport there is no frame to drift
             before = active.F.clone()
             before[: len(sample.pre_F)] = sample.pre_F.double()
@@ -167,7 +168,8 @@ class _Checker:
             [_label(stream, int(row)) for row in rows],
         )
         kinds = [0] * len(local) if stream.node_type is None else stream.node_type[sample.window_nodes].tolist()
-        return wl.twl(graph, kinds, self.model.live(sample.window_F), WL_DEPTH, eps=self.eps)
+        window_F = reflectors(sample.window_F, self.model.config.model)
+        return wl.twl(graph, kinds, window_F, WL_DEPTH, eps=self.eps)
 
     def _engine(self, sample: EventSample) -> Check:
         """alg:tsnn: what the run's engine wrote is what the equations that were checked give."""

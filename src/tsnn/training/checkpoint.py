@@ -6,7 +6,7 @@ One safetensors file, replaced by an atomic rename, so a kill at any moment leav
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tsnn.errors import RunError
 from tsnn.files import write_whole
+from tsnn.training.course import Course
 
 
 @dataclass
@@ -24,14 +25,11 @@ class Position:
 
     config: str  # resolved TOML: a checkpoint of other settings is refused
     data: str  # fingerprint of the stream
-    warm: bool = False  # whether the head has been warmed up
-    epoch: int = 0
+    course: Course
     row: int = 0  # next training row of this epoch
     step: int = 0  # optimizer steps taken
-    best_metric: float = -1.0
-    best_epoch: int = -1
-    journal: int = 0
-    sums: tuple[float, ...] = ()  # running sums of this epoch's losses
+    journal: int = 0  # bytes
+    sums: list[float] = field(default_factory=list)  # running sums of this epoch's losses
     terms: int = 0
 
 
@@ -55,7 +53,8 @@ def load_checkpoint(path: Path) -> tuple[Position, dict[str, dict[str, Tensor]]]
     """The position and the sections; optimizer tensors stand in section `optimizer`."""
     try:
         with safe_open(path, framework="pt") as file:
-            position = Position(**json.loads(file.metadata()["position"]))
+            saved = json.loads(file.metadata()["position"])
+            position = Position(**saved | {"course": Course(**saved["course"])})
             sections: dict[str, dict[str, Tensor]] = {}
             for key in file.keys():  # noqa: SIM118 - safe_open is not a dict
                 section, name = key.split("/", 1)

@@ -7,14 +7,14 @@ calls, however many parameters there are.
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tsnn.config import TrainConfig
-from tsnn.engine.population import Stack
+from tsnn.engine.stack import Stack
 from tsnn.model.tsnn import TSNN
 from tsnn.transfer import send
 
@@ -22,17 +22,8 @@ _BETAS, _EPS = (0.9, 0.999), 1e-8  # PyTorch's own
 _GEOMETRY = ("updater.frame_in", "updater.frame_out", "updater.theta", "frame_bias", "head.rho_kappa")
 
 
-def make_optimizer(model: TSNN, config: TrainConfig) -> FlatAdamW:
-    """Three groups: the geometry (frames, gain, temperature) at mu_geo times the base rate, the head, the rest."""
-    rates = _rates(config)
-    members: dict[str, list[torch.nn.Parameter]] = {name: [] for name in rates}
-    for name, parameter in model.named_parameters():
-        members[_group(name)].append(parameter)
-    groups = [(members[name], rate) for name, rate in rates.items()]
-    return FlatAdamW(groups, weight_decay=config.weight_decay, clip=config.clip)
-
-
 def _rates(config: TrainConfig) -> dict[str, float]:
+    """Of each group: the geometry (frames, gain, temperature) at mu_geo times the base rate, the head, the rest."""
     factors = {"rest": 1.0, "geometry": config.geometry_lr, "head": config.head_lr if config.warmup else 1.0}
     return {name: config.lr * factor for name, factor in factors.items()}
 
@@ -44,18 +35,18 @@ def _group(parameter: str) -> str:
 
 
 class FlatAdamW(torch.optim.AdamW):
-    """AdamW over groups of parameters and their learning rates, each group flattened."""
+    """AdamW for one model, its parameters flattened group by group."""
 
-    def __init__(
-        self, groups: list[tuple[list[torch.nn.Parameter], float]], *, weight_decay: float, clip: float
-    ) -> None:
-        self._clip = clip
+    def __init__(self, model: TSNN, config: TrainConfig) -> None:
+        self._clip = config.clip
         self._gradients: list[tuple[torch.nn.Parameter, Tensor]] = []
-        flat = [self._flatten(parameters) for parameters, _ in groups if parameters]
-        rates = [rate for parameters, rate in groups if parameters]
-        settings = [{"params": [whole], "lr": rate, "base_lr": rate} for whole, rate in zip(flat, rates, strict=True)]
-        super().__init__(settings, weight_decay=weight_decay, fused=True)
-        self._flat = flat
+        settings: list[dict[str, Any]] = []
+        for name, rate in _rates(config).items():
+            members = [parameter for full, parameter in model.named_parameters() if _group(full) == name]
+            if members:
+                settings.append({"params": [self._flatten(members)], "lr": rate, "base_lr": rate})
+        super().__init__(settings, weight_decay=config.weight_decay, fused=True)
+        self._flat = [group["params"][0] for group in settings]
 
     def _flatten(self, parameters: list[torch.nn.Parameter]) -> torch.nn.Parameter:
         whole = torch.nn.Parameter(torch.cat([parameter.detach().reshape(-1) for parameter in parameters]))
@@ -76,42 +67,32 @@ class FlatAdamW(torch.optim.AdamW):
         for parameter, gradient in self._gradients:
             parameter.grad = gradient
 
-    def clip_and_step(self) -> None:
-        """Bound the norm of all gradients together, then step."""
+    def clip_and_step(self, factor: float = 1.0) -> None:
+        """Bound the norm of all gradients together, then step at each group's own rate times the factor."""
         torch.nn.utils.clip_grad_norm_(self._flat, self._clip, foreach=False)
+        for group in self.param_groups:
+            group["lr"] = group["base_lr"] * factor
         self.step()
-
-
-def set_rate(optimizer: torch.optim.Optimizer, step: int, total: int) -> None:
-    """Cosine decay: the rate is a function of the step alone, so a resumed run needs no scheduler state."""
-    factor = cosine(step, total)
-    for group in optimizer.param_groups:
-        group["lr"] = group["base_lr"] * factor
-
-
-def cosine(step: int, total: int) -> float:
-    """From one to zero over the steps."""
-    return 0.5 * (1.0 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
 
 
 class StackedAdamW:
     """AdamW for the rows of a stack, each with its own rates, decay and bound of its gradient.
 
-    Elementwise but for the norm of a row, which is taken `GROUP` rows at a time like every product of a population.
+    Elementwise but for the norm of a row, which is taken `GROUP` rows at a time like every product of a stack.
     """
 
     def __init__(self, stack: Stack, rates: Tensor, configs: list[TrainConfig], *, clip: bool = True) -> None:
-        self._stack, self._rates, self._steps = stack, rates, 0
-        self._decay, bound = (
-            rates.new_tensor([[getattr(config, name)] for config in configs]) for name in ("weight_decay", "clip")
-        )
-        self._clip = bound if clip else None
-        self._mean, self._square = torch.zeros_like(stack.flat), torch.zeros_like(stack.flat)
+        self._stack, self._rates = stack, rates
+        self.steps = 0  # that were taken
+        self._decay = rates.new_tensor([[config.weight_decay] for config in configs])
+        self._clip = rates.new_tensor([[config.clip] for config in configs]) if clip else None
+        self._mean = torch.zeros_like(stack.flat)
+        self._square = torch.zeros_like(stack.flat)
 
     def next_factors(self, factor: float) -> Tensor:
         """Of the next step: what the rates are multiplied by, and how far both averages are from their limit."""
-        self._steps += 1
-        gaps = [1 - beta**self._steps for beta in _BETAS]
+        self.steps += 1
+        gaps = [1 - beta**self.steps for beta in _BETAS]
         return send(np.array([factor, *gaps]), self._rates.device).to(self._rates.dtype)
 
     @torch.no_grad()
@@ -130,10 +111,10 @@ class StackedAdamW:
 
 
 def stacked_rates(stack: Stack, configs: list[TrainConfig]) -> Tensor:
-    """The rate of every number of every member, grouped as in `make_optimizer`."""
+    """The rate of every number of every member."""
     rates = torch.empty_like(stack.flat)
     for row, config in zip(rates, configs, strict=True):
         own = _rates(config)
-        for name in stack.names:
-            row[stack.place(name)] = own[_group(name)]
+        for name, columns in stack.columns.items():
+            row[columns] = own[_group(name)]
     return rates

@@ -75,8 +75,9 @@ def train(
     metrics: dict[str, Any] = results[0].to_dict()
     if compare:
         metrics["baselines"] = [result.to_dict() for result in results[1:]]
-    best = {"best_epoch": trained.best_epoch, "validation": trained.best_metric}
-    metrics["training"] = {"epochs": trained.epochs, **best}
+    course = trained.course
+    best = {"best_epoch": course.best_epoch, "validation": course.best_metric}
+    metrics["training"] = {"epochs": course.epoch, **best}
     run = save_run(folder, trained.model, split.stream, metrics, final.tensors)
     (folder / "checkpoint.safetensors").unlink(missing_ok=True)
     return run

@@ -10,31 +10,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tsnn.config import Config, TrainConfig
-from tsnn.data.negatives import NegativePool
 from tsnn.data.queries import Queries
-from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.engine.cuda import has_cupy
 from tsnn.engine.engine import commit, make_store, pick_engine, run_update, score
 from tsnn.errors import ConfigError, RunError, TsnnError
 from tsnn.memory.versions import Versions
-from tsnn.model.losses import LOSSES, Losses
+from tsnn.model.losses import LOSSES, total_loss
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan, ScorePlan
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
 from tsnn.training.checkpoint import Position, load_checkpoint, restore_optimizer, save_checkpoint
-from tsnn.training.draw import chunk_bounds, draw_rows, training_queries
+from tsnn.training.course import Course, cosine
+from tsnn.training.draw import TrainingRows
 from tsnn.training.journal import Journal
-from tsnn.training.optim import make_optimizer, set_rate
+from tsnn.training.optim import FlatAdamW
 from tsnn.training.tensorboard import TensorBoard
 from tsnn.training.warmup import warm_up
 from tsnn.types import Progress, unwatched
@@ -43,14 +42,11 @@ CHECKPOINT_SECONDS = 60.0
 Validate = Callable[[TSNN], float]
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The outcome of training: the model with its best weights."""
+class Trained(NamedTuple):
+    """The outcome of training: the model with its best weights, and how it came to them."""
 
     model: TSNN
-    best_metric: float
-    best_epoch: int
-    epochs: int
+    course: Course
 
 
 def build_model(config: Config, split: Split) -> TSNN:
@@ -62,7 +58,7 @@ def build_model(config: Config, split: Split) -> TSNN:
         torch.manual_seed(config.train.seed)
         model = TSNN(config, shape)
     if stream.msg is not None and split.train_end > 1:
-        model.standardize_messages(torch.tensor(stream.msg[: split.train_end]))
+        model.standardize(torch.tensor(stream.msg[: split.train_end]), "msg")
     return model.to(dtype=getattr(torch, config.train.dtype), device=check_device(config.train))
 
 
@@ -88,63 +84,49 @@ class Trainer:
         board: TensorBoard | None = None,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
-        self.config, self.split, self.stream = config, split, split.stream
-        self._validate, self._progress, self._every = validate, progress, checkpoint_seconds
+        self.config, self.split = config, split
+        self.stream = split.stream
+        self._validate = validate
+        self._progress = progress
+        self._every = checkpoint_seconds
         self.model = build_model(config, split)
         self.planner = Planner(self.stream, PlanSpec.of(config, self.model.shape.mean_gap))
         self.engine = pick_engine(config.train.engine, self.model.device)
         self.store = make_store(self.model, self.engine, self.stream.ids.keys)
-        self.optimizer = make_optimizer(self.model, config.train)
-        question = Question.of(config.train)
-        self._cuts = question.cuts(split)[: split.train_end]
-        self._pool = NegativePool.build(self.stream, split.train_end, question)
+        self.optimizer = FlatAdamW(self.model, config.train)
+        self.rows = TrainingRows.of(split, config.train)
+        self._total_steps = config.train.epochs * self.rows.steps
         self._path = None if folder is None else folder / "checkpoint.safetensors"
         self._board = board
         self._journal = Journal(None if folder is None else folder / "journal.jsonl")
         self._best: dict[str, Tensor] = {}
         self._unread: tuple[int, Tensor, Tensor] | None = None  # the last step and its losses, not yet looked at
-        self.position = Position(config.to_toml(), self.stream.fingerprint())
-        self._total_steps = config.train.epochs * sum(
-            -(-(last - first) // config.train.chunk) for _, _, first, last in self.chunks(0)
-        )
+        self.position = Position(config.to_toml(), self.stream.fingerprint(), Course.of(config))
 
     def run(self) -> Trained:
         """Train to the end, from the last checkpoint if there is one."""
         self._resume()
-        if self.config.train.warmup and self.config.model.residual and not self.position.warm:
-            self._warm_up()
-        while self.position.epoch < self.config.train.epochs and not self._out_of_patience():
+        if self.course.warming:
+            warm_up(self.model, self.rows)  # start from what the data alone says (docs/decisions/0006)
+            self._close()
+        while not self.course.is_over:
             self._train_epoch()
-            self._close_epoch()
+            self._close()
         self.model.load_state_dict(self._best)
-        self.model.eval()
-        return Trained(self.model, self.position.best_metric, self.position.best_epoch, self.position.epoch)
+        return Trained(self.model.eval(), self.course)
 
-    def _warm_up(self) -> None:
-        """Start from what the data alone says (docs/decisions/0006)."""
-        train = self.config.train
-        warm_up(self.model, self.split, self._cuts, self._pool, epochs=train.warmup, seed=train.seed)
-        self.position.warm = True
-        self._keep_if_best()
-        self.model.head.geometry_weight.fill_(1.0)
-        self._save()
-
-    def _out_of_patience(self) -> bool:
-        return self.position.epoch - 1 - self.position.best_epoch >= self.config.train.patience
-
-    def chunks(self, row: int) -> Iterator[tuple[int, int, int, int]]:
-        """See `chunk_bounds`."""
-        return chunk_bounds(self._cuts, self.config.train.chunk, row)
+    @property
+    def course(self) -> Course:
+        """How far the run is."""
+        return self.position.course
 
     def queries(self, start: int, first: int, last: int) -> Queries:
         """Training rows first..last-1 with fresh negatives, positive first; those of one cut in random order."""
-        epoch, stream = self.position.epoch, self.stream
-        rows, negatives = draw_rows(stream, self._cuts, self._pool, self.config.train, epoch, start, first, last)
-        return training_queries(stream, self._cuts, rows, negatives)
+        return self.rows.queries(*self.rows.draw(self.config.train, self.course.epoch, start, first, last))
 
     def _plans(self, row: int) -> Iterator[tuple[ChunkPlan, Tensor]]:
         """Chunk plans from a row on, with the features of their candidates."""
-        for start, stop, first, last in self.chunks(row):
+        for start, stop, first, last in self.rows.chunks(row):
             plan = self.planner.plan(stop, self.queries(start, first, last))
             yield plan, self.model.data_features(plan.score)
 
@@ -154,7 +136,8 @@ class Trainer:
         self.planner.reset_state()
         if self.position.row == 0:
             self.store.reset_state()
-            self.position.sums, self.position.terms = (), 0
+            self.position.sums = []
+            self.position.terms = 0
         self.planner.advance(self.position.row)
         saved = time.monotonic()
         for _ in self.train_chunks(self.position.row):
@@ -182,81 +165,70 @@ class Trainer:
             self._step(self.losses(plan.score.slice(start, stop), versions, data[rows]))
         commit(self.store, plan.update, versions)
 
-    def losses(self, plan: ScorePlan, versions: Versions, data: Tensor | None = None) -> Losses:
-        """The five losses of a set of training queries, from one run of the chunk's rows."""
+    def losses(self, plan: ScorePlan, versions: Versions, data: Tensor | None = None) -> Tensor:
+        """The losses of a set of training queries, from one run of the chunk's rows."""
         width = 1 + self.config.train.negatives
         trainable = np.arange(len(plan.cand)) % width == 0
         generator = torch.Generator().manual_seed(hash((self.config.train.seed, self.position.step)) % (1 << 62))
-        scored = score(self.model, self.engine, versions, plan, self.stream, trainable, generator, data)
-        return self.engine.losses(
-            scored.parts.total,
-            scored.geometry.inner,
-            scored.parts.raw_residual,
-            versions.smooth,
-            versions.energy,
-            width=width,
-            temperature=self.config.train.loss.geo_temperature,
-        )
+        parts, geometry = score(self.model, self.engine, versions, plan, self.stream, trainable, generator, data)
+        terms = (parts.total, geometry.inner, parts.raw_residual, versions.smooth, versions.energy)
+        return self.engine.losses(*terms, width=width, temperature=self.config.train.loss.geo_temperature)
 
-    def _step(self, losses: Losses) -> None:
-        loss, step = losses.total(self.config.train.loss), self.position.step
-        previous, self._unread = self._unread, (step, losses.values.detach(), loss.detach())
-        if self.model.device.type == "cpu":
-            self._read_losses()
-        set_rate(self.optimizer, step, self._total_steps)
+    def _step(self, losses: Tensor) -> None:
+        loss = total_loss(losses, self.config.train.loss)
+        step = self.position.step
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.clip_and_step()
+        self.optimizer.clip_and_step(cosine(step, self._total_steps))
         self.position.step += 1
-        if previous is not None:  # a GPU is asked for a step's losses only when it has the next to work on
-            self._count(*previous)
+        self._read_losses()  # of the step before: to wait for those of this one, a GPU would have to stop
+        self._unread = (step, losses.detach(), loss.detach())
 
     def _read_losses(self) -> None:
         """Count the last step's losses, if that has not been done."""
         if self._unread is not None:
-            unread, self._unread = self._unread, None
+            unread = self._unread
+            self._unread = None
             self._count(*unread)
 
     def _count(self, step: int, values: Tensor, loss: Tensor) -> None:
-        train, position = self.config.train, self.position
+        position, course, epochs = self.position, self.course, self.config.train.epochs
         if not torch.isfinite(loss):
             raise TsnnError(f"the loss became {loss.item()} at step {step}; lower train.lr.")
         terms = values.tolist()
-        position.sums = tuple(a + b for a, b in zip(position.sums or (0.0,) * len(terms), terms, strict=True))
+        position.sums = [a + b for a, b in zip(position.sums or [0.0] * len(terms), terms, strict=True)]
         position.terms += 1
         mean = position.sums[0] / position.terms
         rows = self.split.train_end
-        done = position.epoch * rows + position.row
-        best = f", best validation {position.best_metric:.4f}" if position.best_metric >= 0 else ""
-        said = f"epoch {position.epoch + 1}/{train.epochs}, loss {mean:.4f}{best}"
-        self._progress(done, train.epochs * rows, said)
+        done = course.epoch * rows + position.row
+        best = f", best validation {course.best_metric:.4f}" if course.best_metric >= 0 else ""
+        self._progress(done, epochs * rows, f"epoch {course.epoch + 1}/{epochs}, loss {mean:.4f}{best}")
         if self._board is not None:
             self._board.running_loss(done, mean)
 
-    def _close_epoch(self) -> None:
-        """Validate, keep the best weights, journal, checkpoint."""
+    def _close(self) -> None:
+        """End the warm-up or an epoch: validate, keep the weights that are the best, journal, checkpoint."""
         self._read_losses()
-        position = self.position
-        metric = self._keep_if_best()
-        means = [total / max(position.terms, 1) for total in position.sums]
+        self.model.eval()
+        metric = self._validate(self.model)
+        warming, epoch = self.course.warming, self.course.epoch
+        if self.course.close(metric):
+            self._best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        if warming:
+            self.model.head.geometry_weight.fill_(1.0)
+        else:
+            self._record(epoch, metric)
+        self.position.row = 0
+        self._save()
+
+    def _record(self, epoch: int, metric: float) -> None:
+        """An epoch's entry in the journal and on the board."""
+        means = [total / max(self.position.terms, 1) for total in self.position.sums]
         losses = dict(zip(LOSSES, means, strict=False))
-        entry = {"epoch": position.epoch, "step": position.step, "losses": losses, "validation": metric}
+        entry = {"epoch": epoch, "step": self.position.step, "losses": losses, "validation": metric}
         self._journal.write(**entry)
         if self._board is not None:
             self._board.entry(**entry)
-        position.epoch += 1
-        position.row = 0
-        self._save()
-
-    def _keep_if_best(self) -> float:
-        """The validation figure of the present weights, which become the best if they are."""
-        self.model.eval()
-        metric = self._validate(self.model)
-        if metric > self.position.best_metric:
-            self.position.best_metric = metric
-            self.position.best_epoch = self.position.epoch if self.model.head.geometry_weight else -1
-            self._best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-        return metric
 
     def _save(self) -> None:
         if self._path is None:
@@ -273,6 +245,7 @@ class Trainer:
         if (position.config, position.data) != (self.position.config, self.position.data):
             raise RunError(f"{self._path.parent} holds a run with other settings or data; choose another folder.")
         self.position = position
+        self._unread = None  # of the run that was interrupted
         self.model.load_state_dict(sections["weights"])
         self._best = sections.get("best", {})
         self.store.restore(sections["store"])

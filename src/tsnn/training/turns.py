@@ -1,8 +1,8 @@
-"""Work in turns: populations side by side on one device, each on a stream of its own.
+"""Work in turns: stacks of runs side by side on one device.
 
-A work pauses where it has handed the device enough to do. Everything it starts on a GPU goes to its own stream, so what
-the works have started there runs at the same time, while the host needs one thread and nothing is ever recorded while
-another work starts kernels.
+A piece of work is a generator that pauses where it has given the device enough to do. Each piece has a CUDA stream of
+its own, so that what several have started runs at the same time. One thread of the host does all of them: a step must
+not be recorded (`tsnn.engine.recorded`) while another thread starts kernels.
 """
 
 from __future__ import annotations

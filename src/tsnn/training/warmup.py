@@ -7,19 +7,20 @@ a scorer of its own, and the first candidate for the best weights: adding states
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 
-from tsnn.data.negatives import NegativePool, draw_training_negatives
-from tsnn.data.split import Split
 from tsnn.evaluation.scorer import plan_blocks
-from tsnn.model.decoder import Geometry
 from tsnn.model.features import feature_matrix
-from tsnn.model.losses import binary_loss, ranking_loss
+from tsnn.model.geometry import Geometry
+from tsnn.model.losses import data_losses, loss_weights
 from tsnn.model.tsnn import TSNN, Compared
 from tsnn.plan.chunk import ScorePlan, join
 from tsnn.plan.planner import Planner, PlanSpec
-from tsnn.training.draw import training_queries
+from tsnn.training.course import linear
+from tsnn.training.draw import TrainingRows
 from tsnn.types import I64
 
 NEGATIVES = 3
@@ -28,11 +29,10 @@ BATCH = 500
 LR = 2e-3
 
 
-def warm_up(model: TSNN, split: Split, cuts: I64, pool: NegativePool, *, epochs: int, seed: int) -> None:
+def warm_up(model: TSNN, rows: TrainingRows) -> None:
     """Fit the standardization of the features and train the head on them, geometry off."""
-    rng = np.random.default_rng([seed, len(cuts)])
-    plan = training_plan(model, split, cuts, pool, rng)
     config = model.config
+    plan, rng = warm_plan(model, rows)
     raw = feature_matrix(plan.facts, config.features, gaps=config.model.gaps, mean_gap=model.shape.mean_gap)
     model.standardize(torch.tensor(raw, dtype=model.dtype, device=model.device))
     model.head.geometry_weight.fill_(0.0)
@@ -40,33 +40,36 @@ def warm_up(model: TSNN, split: Split, cuts: I64, pool: NegativePool, *, epochs:
     trained = [parameter for parameter in model.parameters() if id(parameter) not in updater]
     optimizer = torch.optim.AdamW(trained, lr=LR, weight_decay=config.train.weight_decay, fused=True)
     model.train()
-    for epoch in range(epochs):
+    for factor, order in shuffled(len(plan), config.train.warmup, rng):
         for group in optimizer.param_groups:
-            group["lr"] = LR * (1.0 - epoch / epochs)
-        order = rng.permutation(len(plan))
+            group["lr"] = LR * factor
         for start in range(0, len(order), BATCH):
-            _step(model, plan.pick(order[start : start + BATCH]), split, optimizer)
+            _step(model, plan.pick(order[start : start + BATCH]), rows, optimizer)
 
 
-def training_plan(model: TSNN, split: Split, cuts: I64, pool: NegativePool, rng: np.random.Generator) -> ScorePlan:
-    """Facts of training events and of a few negatives each, in one pass over the rows."""
-    stream = split.stream
-    rows = np.arange(split.train_end)
-    if len(rows) > MAX_ROWS:
-        rows = np.sort(rng.choice(rows, MAX_ROWS, replace=False))
-    sampler = model.config.train.sampler
-    negatives = draw_training_negatives(stream, cuts[rows], rows, NEGATIVES, sampler, rng, pool)
-    queries = training_queries(stream, cuts, rows, negatives)
+def warm_plan(model: TSNN, rows: TrainingRows) -> tuple[ScorePlan, np.random.Generator]:
+    """Facts of training events and of a few negatives each, in one pass over the rows; and what draws their order."""
+    train = model.config.train
+    rng = np.random.default_rng([train.seed, len(rows.cuts)])
+    sample = np.arange(len(rows.cuts))
+    if len(sample) > MAX_ROWS:
+        sample = np.sort(rng.choice(sample, MAX_ROWS, replace=False))
+    queries = rows.queries(sample, rows.negatives(sample, NEGATIVES, train.sampler, rng))
     spec = PlanSpec.of(model.config, model.shape.mean_gap).without_states()
-    return join([block.score for _, block in plan_blocks(Planner(stream, spec), queries)])
+    return join([block.score for _, block in plan_blocks(Planner(rows.stream, spec), queries)]), rng
 
 
-def _step(model: TSNN, plan: ScorePlan, split: Split, optimizer: torch.optim.Optimizer) -> None:
+def shuffled(queries: int, epochs: int, rng: np.random.Generator) -> Iterator[tuple[float, I64]]:
+    """Of each epoch: what the learning rate is multiplied by, and the order of the queries."""
+    for epoch in range(epochs):
+        yield linear(epoch, epochs), rng.permutation(queries)
+
+
+def _step(model: TSNN, plan: ScorePlan, rows: TrainingRows, optimizer: torch.optim.Optimizer) -> None:
     nothing = torch.zeros(len(plan.cand), dtype=model.dtype, device=model.device)
     compared = Compared(Geometry(nothing, nothing, nothing, nothing))
-    parts = model.decode(compared, plan, split.stream)
-    scores, weights = parts.total.view(-1, 1 + NEGATIVES), model.config.train.loss
-    loss = weights.ce * ranking_loss(scores) + weights.binary * binary_loss(scores)
+    losses = data_losses(model.decode(compared, plan, rows.stream).total, width=1 + NEGATIVES)
+    weights = loss_weights(model.config.train.loss, model.dtype, model.device)
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    (losses * weights[: len(losses)]).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()

@@ -1,4 +1,4 @@
-"""The host's part of a population's training: what each member of a group reads in each chunk.
+"""The host's part of training a stack: what each member of a group reads in each chunk.
 
 One pass of the counters over the rows finds the facts of all the group's negatives, and those of the positives once.
 Version rows are given for a log in which every node has a row, so that groups, whose candidates differ, agree on them.
@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsnn.config import Config
-from tsnn.data.negatives import NegativePool
-from tsnn.data.split import Split
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.plan.planner import Planner, PlanSpec
-from tsnn.training.draw import chunk_bounds, draw_rows, training_queries
+from tsnn.training.draw import TrainingRows
 from tsnn.types import I32, I64
 
 Rows = NDArray[np.integer[Any]]
@@ -35,26 +33,20 @@ class GroupChunk(NamedTuple):
 
 
 def group_chunks(
-    configs: list[Config],
-    size: int,
-    split: Split,
-    cuts: I64,
-    pool: NegativePool,
-    spec: PlanSpec,
-    epoch: int,
+    configs: list[Config], size: int, training: TrainingRows, spec: PlanSpec, epoch: int
 ) -> Iterator[GroupChunk]:
     """The chunks of an epoch for a group of `size`; copies that fill it up read what its last member reads."""
-    stream, train = split.stream, configs[0].train
+    stream, train = training.stream, configs[0].train
     planner, width = Planner(stream, spec), 1 + train.negatives
     own = np.minimum(np.arange(size), len(configs) - 1)
     columns = np.concatenate([np.zeros((size, 1), int), 1 + own[:, None] * (width - 1) + np.arange(width - 1)], axis=1)
-    for start, stop, first, last in chunk_bounds(cuts, train.chunk):
-        drawn = [draw_rows(stream, cuts, pool, c.train, epoch, start, first, last) for c in configs]
+    for start, stop, first, last in training.chunks():
+        drawn = [training.draw(config.train, epoch, start, first, last) for config in configs]
         query = np.stack([rows for rows, _ in drawn]) - first
         negatives = np.empty((last - first, len(configs), width - 1), np.int64)
         negatives[query, np.arange(len(configs))[:, None]] = np.stack([nodes for _, nodes in drawn])
         wide = negatives.reshape(last - first, len(configs) * (width - 1))
-        plan = planner.plan(stop, training_queries(stream, cuts, np.arange(first, last), wide))
+        plan = planner.plan(stop, training.queries(np.arange(first, last), wide))
         score, own_nodes = plan.score, plan.update.nodes
         src_h, src_F, cand_h, cand_F = (
             in_whole_table(codes, own_nodes, stream.num_nodes)
@@ -80,8 +72,9 @@ def whole_table(plan: UpdatePlan, nodes: int, capacity: int) -> UpdatePlan:
     pointers: dict[str, Any] = {name: in_whole_table(getattr(plan, name), plan.nodes, nodes) for name in _POINTERS}
     room = capacity - len(plan.act_h)
     padded = {name: np.pad(pointers.get(name, getattr(plan, name)), (0, room)) for name in _ACTIVE}
-    final_h, final_F = (np.arange(nodes) for _ in range(2))
+    final_h = np.arange(nodes)
     final_h[plan.nodes] = in_whole_table(plan.final_h, plan.nodes, nodes)
+    final_F = np.arange(nodes)
     final_F[plan.nodes] = in_whole_table(plan.final_F, plan.nodes, nodes)
     columns: dict[str, Any] = {**pointers, **padded, "final_h": final_h, "final_F": final_F}
     return replace(plan, nodes=np.arange(nodes), **columns)

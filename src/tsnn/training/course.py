@@ -1,0 +1,69 @@
+"""The course of a run: which weights are kept, when it is over, how fast it learns.
+
+    the head warms up -> close -> an epoch -> close -> an epoch -> close ... until `is_over`
+
+Every part closes with a validation figure. A single run has one course (`tsnn.training.trainer`), a stack of runs has
+one for each of its members (`tsnn.training.stacked`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from tsnn.config import Config
+
+WARM_HEAD = -1  # in the place of an epoch: the best weights are those of the head before any epoch
+
+
+@dataclass
+class Course:
+    """How far a run is, and what its best weights are; a checkpoint keeps all of it."""
+
+    epochs: int  # at most
+    patience: int  # epochs without a better one after which a run is over
+    warming: bool = False  # the head warms up, or is about to
+    epoch: int = 0  # epochs that are closed
+    best_metric: float = -math.inf
+    best_epoch: int = WARM_HEAD
+    history: list[float] = field(default_factory=list)  # every validation figure so far
+    failed: bool = False  # the loss became no number
+
+    @classmethod
+    def of(cls, config: Config) -> Course:
+        """The beginning; without a residual branch there is no head to warm up."""
+        train = config.train
+        return cls(train.epochs, train.patience, warming=bool(train.warmup and config.model.residual))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing further counts: all epochs are done, or the best one was too long ago."""
+        if self.failed or self.warming:
+            return self.failed
+        return self.epoch >= self.epochs or self.epoch - 1 - self.best_epoch >= self.patience
+
+    def close(self, metric: float | None) -> bool:
+        """End the warm-up or an epoch with its validation figure, if there is one; whether it is the best so far."""
+        is_best = False
+        if metric is not None:
+            self.history.append(metric)
+            is_best = metric > self.best_metric
+        if is_best:
+            self.best_metric = self.history[-1]
+            self.best_epoch = WARM_HEAD if self.warming else self.epoch
+        self.epoch += not self.warming
+        self.warming = False
+        return is_best
+
+
+def cosine(step: int, total: int) -> float:
+    """What the learning rate is multiplied by in epochs: from one to zero over all steps.
+
+    A function of the step alone, so a resumed run needs no state of it.
+    """
+    return 0.5 * (1.0 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
+
+
+def linear(epoch: int, total: int) -> float:
+    """The same in the warm-up: from one towards zero over its epochs."""
+    return 1.0 - epoch / total
