@@ -115,7 +115,7 @@ def _borrow(_: Any, arrays: Any) -> Any:
     """The same named tuple, its arrays without an owner; only for as long as the caller holds them.
 
     Otherwise each read of an array in the tuple counts a reference up and down, atomically: four times the time of a
-    sweep (decision 0011).
+    sweep (decision 0014).
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
