@@ -7,6 +7,8 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +174,18 @@ def test_readme_tsnn_commands_name_verbs_and_flags() -> None:
         assert used <= _flags(command), shlex.join(words)
 
 
-def test_readme_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)\s#]+)", (ROOT / "README.md").read_text())
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)\s#]+)", (ROOT / page).read_text())
     assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
+
+
+def test_the_changelog_dates_every_version_and_the_newest_is_the_package_s() -> None:
+    first, *versions = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    numbers, dates = zip(*(version.split(" - ") for version in versions), strict=True)
+    assert first == "Unreleased", "what came since the last version stands on top"
+    assert numbers[0] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert list(dates) == sorted(map(str, map(date.fromisoformat, dates)), reverse=True)
 
 
 # The repository's own text
