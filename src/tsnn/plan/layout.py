@@ -51,5 +51,6 @@ def columns(table: type) -> dict[str, Column]:
 
 
 def _dtype(array: Any) -> type[np.generic]:
-    dtype: type[np.generic] = get_args(get_args(array)[1])[0]  # of numpy.ndarray[shape, numpy.dtype[dtype]]
+    last = get_args(array)[-1]  # NDArray[X] is ndarray[shape, dtype[X]] up to NumPy 2.4, and keeps X itself from 2.5 on
+    dtype: type[np.generic] = (get_args(last) or (last,))[0]
     return dtype
