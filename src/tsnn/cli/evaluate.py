@@ -57,7 +57,8 @@ def scorer_and_split(name: str, data: str, seed: int) -> tuple[Scorer, Split]:
     is_baseline = name.partition(":")[0] in ROSTER
     if not is_baseline and not Path(name).is_dir():
         raise ConfigError(f"{name} is neither a run folder nor one of {', '.join(ROSTER)}.")
-    split = default_split(load(data))
-    if is_baseline:
+    run = None if is_baseline else Run.load(name)
+    split = default_split(load(data, None if run is None else run.description))
+    if run is None:
         return baseline(name, data=split.stream.name, seed=seed), split
-    return ModelScorer(Run.load(name).model, split.stream), split
+    return ModelScorer(run.model, split.stream), split

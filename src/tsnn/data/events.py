@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tsnn.data.description import Description, Roles, number_of
 from tsnn.errors import InputError
 from tsnn.files import write_whole
 from tsnn.types import I64, U64, Bool
@@ -191,6 +192,7 @@ class EventStream:
     edge_type: I64 | None = None
     node_type: I64 | None = None
     name: str = field(default="table", compare=False)
+    description: Description = field(default=Description(), compare=False)
 
     def __post_init__(self) -> None:
         for column in ("src", "dst", "t", "msg", "edge_type", "node_type"):
@@ -269,24 +271,30 @@ def make_stream(
     ids: NodeIds | None = None,
     name: str = "table",
     sort: bool = False,
+    roles: Roles | None = None,
+    relations: tuple[str, ...] = (),
 ) -> EventStream:
     """A checked stream from columns.
 
     Without `ids`, `src` and `dst` are external ids and are mapped here: integers in order of value, anything else
     hashable in order of appearance, a row's source before its destination. With `ids` they are dense indices into it.
     `node_type` is an array in index order or a mapping from external ids. Dates become microseconds since 1970.
+    Relations given as text are numbered as in `relations`, or in sorted order; `roles` names the columns all this was.
     """
     columns = {"src": _column(src), "dst": _column(dst), "t": _column(t), "edge_type": _column(edge_type)}
     _check_lengths({label: values for label, values in columns.items() if values is not None})
-    times = _check_times(columns["t"])
+    times, dates = _check_times(columns["t"])
     if ids is None:
         ids, src_index, dst_index = map_ids(columns["src"], columns["dst"])
     else:
         src_index, dst_index = (_check_indices(columns[side], len(ids), side) for side in ("src", "dst"))
     features = _check_features(msg, len(times))
-    relations = None if columns["edge_type"] is None else _check_codes(columns["edge_type"], "edge_type")
+    kinds = None
+    if columns["edge_type"] is not None:
+        kinds, relations = _check_codes(columns["edge_type"], "edge_type", relations)
     types = None if node_type is None else _check_node_types(node_type, ids)
-    stream = EventStream(src_index, dst_index, times, ids, features, relations, types, name)
+    described = Description(roles, relations=relations if kinds is not None else (), dates=dates)
+    stream = EventStream(src_index, dst_index, times, ids, features, kinds, types, name, described)
     return _in_order(stream, sort)
 
 
@@ -360,11 +368,13 @@ def _check_lengths(columns: Mapping[str, Any]) -> None:
         raise InputError("the table has no events; give at least one row.")
 
 
-def _check_times(values: Any) -> NDArray[np.generic]:
+def _check_times(values: Any) -> tuple[NDArray[np.generic], bool]:
+    """Times as float64 or int64, and whether they are dates."""
     times = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
     if times.dtype.kind == "O":
         times = _objects_to_times(times)
-    if times.dtype.kind == "M":
+    dates = times.dtype.kind == "M"
+    if dates:
         if np.isnat(times).any():
             raise InputError(f"the time of row {int(np.flatnonzero(np.isnat(times))[0])} is missing; drop such rows.")
         times = times.astype("datetime64[us]").astype(np.int64)
@@ -376,7 +386,7 @@ def _check_times(values: Any) -> NDArray[np.generic]:
     if times.dtype.kind not in "iuf":
         raise InputError(f"times are {times.dtype}; convert them to numbers, for example seconds since 1970.")
     _check_time_values(times)
-    return times.astype(np.float64 if times.dtype.kind == "f" else np.int64)
+    return times.astype(np.float64 if times.dtype.kind == "f" else np.int64), dates
 
 
 def _objects_to_times(times: NDArray[Any]) -> NDArray[Any]:
@@ -420,17 +430,27 @@ def _check_features(msg: Any, num_events: int) -> NDArray[np.float32] | None:
     return features if features.shape[1] else None
 
 
-def _check_codes(values: Any, label: str) -> I64:
-    """Non-negative integers as they are; other labels numbered in sorted order."""
+def _check_codes(values: Any, label: str, names: tuple[str, ...] = ()) -> tuple[I64, tuple[str, ...]]:
+    """Non-negative integers as they are; other labels numbered as in `names`, or in sorted order, and their names."""
     codes = _int_column(values)
-    if codes is None:
-        try:
-            return np.unique(np.array(values), return_inverse=True)[1].astype(np.int64)
-        except TypeError:
-            raise InputError(f"column {label} mixes kinds of values; use integers or strings throughout.") from None
-    if codes.min(initial=0) < 0:
-        raise InputError(f"column {label} holds a negative number; number the kinds 0, 1, 2 and so on.")
-    return codes
+    if codes is not None and not names:
+        if codes.min(initial=0) < 0:
+            raise InputError(f"column {label} holds a negative number; number the kinds 0, 1, 2 and so on.")
+        return codes, ()
+    listed = _listed(values)
+    gap = next((row for row, x in enumerate(listed) if x is None or x != x or x == ""), None)
+    if gap is not None:
+        raise InputError(f"the {label} of row {gap} is missing; give such rows a kind of their own, or drop them.")
+    try:
+        found, numbers = np.unique(np.array(listed), return_inverse=True)
+    except TypeError:
+        found = np.zeros(0)
+    if not len(found) or len({isinstance(x, str) for x in listed}) > 1:
+        raise InputError(f"column {label} mixes kinds of values; use integers or strings throughout.")
+    told = tuple(str(x) for x in found.tolist())
+    if not names:
+        return numbers.astype(np.int64), told
+    return np.array([number_of(x, names) for x in told])[numbers], names
 
 
 def _check_node_types(node_type: Any, ids: NodeIds) -> I64:
@@ -439,7 +459,7 @@ def _check_node_types(node_type: Any, ids: NodeIds) -> I64:
         if absent is not None:
             raise InputError(f"node_type does not mention node {absent!r}; give a type to every node.")
         node_type = [node_type[x] for x in ids.external]
-    codes = _check_codes(_column(node_type), "node_type")
+    codes, _ = _check_codes(_column(node_type), "node_type")
     if codes.shape != (len(ids),):
         raise InputError(f"node_type has shape {codes.shape}; give one type to each of the {len(ids)} nodes.")
     return codes

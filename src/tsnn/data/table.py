@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tsnn.data.description import Cleaning, Description, Roles
 from tsnn.data.events import EventStream, NodeIds, make_stream
 from tsnn.errors import InputError
 from tsnn.files import write_whole
@@ -24,28 +26,39 @@ NodeTypes = Mapping[Any, Any] | Path | str | None
 
 _CSV_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
 _PARQUET_SUFFIXES = (".parquet", ".pq")
+METADATA = b"tsnn"  # under which a Parquet file keeps its description
 
 
 def read_table(
     path: Path | str,
-    src: str = "src",
-    dst: str = "dst",
-    t: str = "t",
+    src: str | None = None,
+    dst: str | None = None,
+    t: str | None = None,
     msg: MsgColumns = None,
     edge_type: str | None = None,
     node_type: NodeTypes = None,
     sort: bool = False,
+    like: Description | None = None,
 ) -> EventStream:
-    """The events of a CSV or Parquet file (gzip too), by column name."""
+    """The events of a CSV or Parquet file (gzip too), by column name.
+
+    A column that is not named is the one that played its part when `like` was made (the description of a run or of
+    another stream), or when the file was written by `write_table`; the last resort is src, dst and t.
+    """
     table = open_table(path)
-    return _from_columns(table, src, dst, t, msg, edge_type, node_type, sort, f"table:{_stem(Path(path))}")
+    named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type}
+    roles = _roles(table, named, like, stored_description(path))
+    cleaning = like.cleaning if like else Cleaning()
+    if sort:
+        cleaning = replace(cleaning, sort=True)
+    return _from_columns(table, roles, node_type, cleaning, like, f"table:{_stem(Path(path))}")
 
 
 def from_pandas(
     frame: Any,
-    src: str = "src",
-    dst: str = "dst",
-    t: str = "t",
+    src: str | None = None,
+    dst: str | None = None,
+    t: str | None = None,
     msg: MsgColumns = None,
     edge_type: str | None = None,
     node_type: NodeTypes = None,
@@ -54,14 +67,15 @@ def from_pandas(
 ) -> EventStream:
     """The events of a pandas frame, by column name."""
     columns = {str(label): frame[label] for label in frame.columns}
-    return _from_columns(columns, src, dst, t, msg, edge_type, node_type, sort, name)
+    named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type}
+    return _from_columns(columns, _roles(columns, named), node_type, Cleaning(sort=sort), None, name)
 
 
 def from_polars(
     frame: Any,
-    src: str = "src",
-    dst: str = "dst",
-    t: str = "t",
+    src: str | None = None,
+    dst: str | None = None,
+    t: str | None = None,
     msg: MsgColumns = None,
     edge_type: str | None = None,
     node_type: NodeTypes = None,
@@ -70,7 +84,8 @@ def from_polars(
 ) -> EventStream:
     """The events of a polars frame, by column name."""
     columns = {label: frame.get_column(label) for label in frame.columns}
-    return _from_columns(columns, src, dst, t, msg, edge_type, node_type, sort, name)
+    named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type}
+    return _from_columns(columns, _roles(columns, named), node_type, Cleaning(sort=sort), None, name)
 
 
 def from_arrays(
@@ -142,23 +157,42 @@ def to_numpy(column: pa.ChunkedArray, label: str) -> NDArray[Any]:
     return np.asarray(column.to_numpy())
 
 
+def _roles(
+    table: Mapping[str, Any], named: Mapping[str, Any], like: Description | None = None, own: Description | None = None
+) -> Roles:
+    """The column of each part: the one named, else that of `like` where all of its columns are there, else its own."""
+    told = [*(about.roles for about in (like, own) if about and about.roles), Roles()]
+    usual = next((roles for roles in told if all(column in table for column in roles.columns)), told[0])
+    given = {part: column for part, column in named.items() if column is not None and part != "msg"}
+    roles = replace(usual, **given)
+    if named["msg"] is None:
+        return roles
+    taken = {roles.src, roles.dst, roles.t, roles.edge_type}
+    return replace(roles, msg=_msg_columns(table, named["msg"], taken))
+
+
+def _msg_columns(table: Mapping[str, Any], msg: MsgColumns, taken: set[str | None]) -> tuple[str, ...]:
+    if msg == "auto":
+        return tuple(label for label in table if label and label not in taken and _is_numeric(table[label]))
+    return (msg,) if isinstance(msg, str) else tuple(msg or ())
+
+
 def _from_columns(
     table: Mapping[str, Any],
-    src: str,
-    dst: str,
-    t: str,
-    msg: MsgColumns,
-    edge_type: str | None,
+    roles: Roles,
     node_type: NodeTypes,
-    sort: bool,
+    cleaning: Cleaning,
+    like: Description | None,
     name: str,
 ) -> EventStream:
-    named = [src, dst, t] + ([] if edge_type is None else [edge_type])
-    columns = {label: _pick(table, label) for label in named}
-    features = _features(table, msg, set(named))
-    relations = None if edge_type is None else columns[edge_type]
+    src, dst, t = (_pick(table, label) for label in (roles.src, roles.dst, roles.t))
+    parts = [_feature_column(_pick(table, label), label) for label in roles.msg]
+    features = np.concatenate(parts, axis=1) if parts else None
+    kinds = None if roles.edge_type is None else _pick(table, roles.edge_type)
     types = read_node_types(node_type) if isinstance(node_type, str | Path) else node_type
-    return make_stream(columns[src], columns[dst], columns[t], features, relations, types, name=name, sort=sort)
+    known = like.relations if like else ()
+    stream = make_stream(src, dst, t, features, kinds, types, None, name, cleaning.sort, roles, known)
+    return replace(stream, description=replace(stream.description, cleaning=cleaning))
 
 
 def _pick(table: Mapping[str, Any], label: str) -> Any:
@@ -166,17 +200,6 @@ def _pick(table: Mapping[str, Any], label: str) -> Any:
         there = ", ".join(table)
         raise InputError(f"there is no column {label!r}; name one of the columns that are there: {there}.")
     return table[label]
-
-
-def _features(table: Mapping[str, Any], msg: MsgColumns, taken: set[str]) -> NDArray[np.float32] | None:
-    if msg is None:
-        return None
-    if msg == "auto":
-        wanted = [label for label in table if label and label not in taken and _is_numeric(table[label])]
-    else:
-        wanted = [msg] if isinstance(msg, str) else list(msg)
-    parts = [_feature_column(_pick(table, label), label) for label in wanted]
-    return np.concatenate(parts, axis=1) if parts else None
 
 
 def _is_numeric(column: Any) -> bool:
@@ -210,15 +233,36 @@ def _stem(path: Path) -> str:
 
 
 def write_table(stream: EventStream, path: Path | str) -> None:
-    """A stream as Parquet, in the columns that `read_table` reads by default; features are f0, f1, ..."""
+    """A stream as Parquet that `read_table` reads without further words; features keep their names, or are f0, ..."""
     if not str(path).endswith(_PARQUET_SUFFIXES):
         raise InputError(f"{path} would be a Parquet file; let its name end in .parquet.")
     external = np.array(stream.ids.external, dtype=object)
-    ends = {name: external[getattr(stream, name)].tolist() for name in ("src", "dst")}
-    columns: dict[str, Any] = {**ends, "t": stream.t}
+    columns: dict[str, Any] = {name: external[getattr(stream, name)].tolist() for name in ("src", "dst")}
+    columns["t"] = pa.array(stream.t, pa.timestamp("us", "UTC")) if stream.description.dates else stream.t
     if stream.edge_type is not None:
-        columns["edge_type"] = stream.edge_type
-    for i in range(stream.msg_dim):
+        names = stream.description.relations
+        columns["edge_type"] = np.array(names, dtype=object)[stream.edge_type] if names else stream.edge_type
+    msg = _feature_names(stream, set(columns))
+    for i, label in enumerate(msg):
         assert stream.msg is not None
-        columns[f"f{i}"] = stream.msg[:, i]
-    write_whole(Path(path), lambda partial: pq.write_table(pa.table(columns), partial))
+        columns[label] = stream.msg[:, i]
+    roles = Roles(msg=msg, edge_type=None if stream.edge_type is None else "edge_type")
+    described = Description(roles, Cleaning(), stream.description.relations, stream.description.dates)
+    table = pa.table(columns).replace_schema_metadata({METADATA: described.to_json()})
+    write_whole(Path(path), lambda partial: pq.write_table(table, partial))
+
+
+def _feature_names(stream: EventStream, taken: set[str]) -> tuple[str, ...]:
+    """The columns the features came from, where each was one of them and its name is free."""
+    roles = stream.description.roles
+    if roles and len(roles.msg) == stream.msg_dim and not taken & set(roles.msg):
+        return roles.msg
+    return tuple(f"f{i}" for i in range(stream.msg_dim))
+
+
+def stored_description(path: Path | str) -> Description | None:
+    """What `write_table` said of a Parquet file; None for any other."""
+    if not str(path).endswith(_PARQUET_SUFFIXES):
+        return None
+    told = (pq.read_schema(path).metadata or {}).get(METADATA)
+    return None if told is None else Description.from_json(told)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tsnn.data.description import Description
 from tsnn.data.events import EventStream
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError, InputError
@@ -27,11 +28,11 @@ def suite_of(name: str) -> Suite:
     return ROSTER.get(name.partition(":")[0], TABLE) if ":" in name else TABLE
 
 
-def load(address: str | Path, **columns: Any) -> EventStream:
-    """The stream at an address; `columns` name the columns of a plain table, as in `read_table`."""
+def load(address: str | Path, like: Description | None = None, **columns: Any) -> EventStream:
+    """The stream at an address; `columns` and `like` say how to read a plain table, as in `read_table`."""
     suite = suite_of(str(address))
     if suite is TABLE:
-        return _load_path(Path(address), columns)
+        return _load_path(Path(address), {**columns, "like": like})
     if columns:
         raise InputError(f"{address} has its own columns; name columns only for the path of a table.")
     return suite.load(str(address).partition(":")[2])

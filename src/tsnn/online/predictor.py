@@ -30,11 +30,11 @@ from tsnn.online.retrieve import eligible, shortlist
 from tsnn.online.standpoint import Standpoint, score_candidates, stand
 from tsnn.plan.tables import ROWS
 from tsnn.training.checkpoint import write_tensors
-from tsnn.training.run import CONFIG, FORMAT, IDS, METRICS, STATE, WEIGHTS, Run, read_tensors
+from tsnn.training.run import CONFIG, DATA, FORMAT, IDS, METRICS, STATE, WEIGHTS, Run, read_tensors
 from tsnn.types import F64, I64
 
 Late = Literal["refuse", "aside"]
-_COPIED = (CONFIG, WEIGHTS, "journal.jsonl")
+_COPIED = (CONFIG, WEIGHTS, DATA, "journal.jsonl")
 
 
 @dataclass(frozen=True)

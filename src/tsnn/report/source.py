@@ -17,7 +17,7 @@ def run_split(run: Run, *data: str) -> Split:
         )
     addresses = data or (card["name"],)
     for address in addresses:
-        stream = load(address)
+        stream = load(address, run.description)
         if stream.fingerprint() == card["fingerprint"]:
             return default_split(stream)
     raise InputError(f"{' or '.join(addresses)} is not the data {run.folder} was trained on; name that with --data.")

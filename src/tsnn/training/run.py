@@ -4,6 +4,7 @@ config.toml          the resolved configuration
 weights.safetensors  parameters; its metadata hold the shape of the stream
 state.safetensors    stalks, frames and counters before the last timestamp of the stream, and the events of that one:
                      who asks at that very time must not see them (strict), who asks later replays them first
+data.json            how the table was read: its columns by role, the names of relations, whether times are dates
 ids.parquet          external node ids, in index order
 metrics.json         every figure, each with its protocol card
 journal.jsonl        what happened, epoch by epoch
@@ -23,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tsnn.config import Config
+from tsnn.data.description import Description
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.queries import Share
 from tsnn.data.question import Question
@@ -33,8 +35,8 @@ from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.training.checkpoint import write_tensors
 
-CONFIG, WEIGHTS, STATE, IDS, METRICS = (
-    "config.toml", "weights.safetensors", "state.safetensors", "ids.parquet", "metrics.json",
+CONFIG, WEIGHTS, STATE, IDS, METRICS, DATA = (
+    "config.toml", "weights.safetensors", "state.safetensors", "ids.parquet", "metrics.json", "data.json",
 )  # fmt: skip
 FORMAT = "1"
 
@@ -47,6 +49,7 @@ class Run:
     model: TSNN
     ids: NodeIds
     metrics: dict[str, Any]
+    description: Description
 
     @property
     def config(self) -> Config:
@@ -69,7 +72,19 @@ class Run:
         tensors, metadata = read_tensors(folder / WEIGHTS)
         model = TSNN(config, StreamShape(**json.loads(metadata["shape"]))).to(getattr(torch, config.train.dtype))
         model.load_state_dict(tensors)
-        return cls(folder, model.eval(), NodeIds.load(folder / IDS), json.loads((folder / METRICS).read_text()))
+        metrics = json.loads((folder / METRICS).read_text())
+        return cls(folder, model.eval(), NodeIds.load(folder / IDS), metrics, read_description(folder))
+
+
+def read_description(folder: Path) -> Description:
+    """How the data of a run were read; the usual way for a run from before it was written down."""
+    path = folder / DATA
+    if not path.is_file():
+        return Description()
+    try:
+        return Description.from_json(path.read_text(encoding="utf-8"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} cannot be read ({error!r}); train the run again.") from None
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -103,8 +118,9 @@ def save_run(
     write_tensors(folder / WEIGHTS, dict(model.state_dict()), shape)
     write_tensors(folder / STATE, state or final_state(model, stream), {"format": FORMAT})
     stream.ids.save(folder / IDS)
+    write_text(folder / DATA, stream.description.to_json())
     write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")
-    return Run(folder, model, stream.ids, metrics)
+    return Run(folder, model, stream.ids, metrics, stream.description)
 
 
 class FinalState(Listener):
