@@ -20,7 +20,7 @@ from tsnn.errors import ConfigError, RunError
 from tsnn.online.checks import check_event
 from tsnn.online.event import Event
 from tsnn.serve.drift import turn
-from tsnn.serve.gate import JsonLines, log
+from tsnn.serve.gate import JsonLines, logger
 from tsnn.serve.http import build_application
 from tsnn.serve.service import Service
 from tsnn.sheaf.householder import frame_matrix
@@ -566,13 +566,13 @@ def test_every_request_is_one_json_line(serve):
 
     handler = Keep()
     handler.setFormatter(JsonLines())
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     try:
         serve().post("/events", json=EVENT)
     finally:
-        log.removeHandler(handler)
-        log.setLevel(logging.NOTSET)
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
     line = json.loads(lines[0])
     assert (line["event"], line["path"], line["status"], line["level"]) == ("request", "/events", 200, "info")
     assert line["ms"] > 0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib
@@ -19,7 +18,9 @@ from tsnn.report.trace import PARTS, Trace
 from tsnn.report.view import View
 from tsnn.types import F64
 
-INK, FAINT, GRID = "#1f2933", "#7b8794", "#e4e7eb"
+INK = "#1f2933"
+FAINT = "#7b8794"
+GRID = "#e4e7eb"
 RUNS = ("#2563a8", "#d97706", "#178a62", "#a83279", "#6b4fbb", "#8a6d1f")  # one color a run, told apart in gray too
 PART = {"geometric": "#2563a8", "residual": "#d97706", "edgebank": "#178a62"}
 STYLE: Any = {
@@ -47,22 +48,17 @@ STYLE: Any = {
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
 
-@dataclass
-class Drawing:
-    """A figure under way; `svg` is its element once the block is left."""
-
-    label: str
-    figure: Figure = field(default_factory=Figure)
-    svg: str = ""
-
-
 @contextmanager
-def drawing(label: str, width: float = 4.3, height: float = 2.7) -> Any:
-    """A figure in the page's style; `label` says in words what it shows."""
+def drawing(label: str, height: float = 2.7) -> Iterator[tuple[Axes, io.StringIO]]:
+    """Axes in the page's style, and a text that holds their SVG element once the block is left.
+
+    `label` says in words what the figure shows.
+    """
+    svg = io.StringIO()
     with matplotlib.rc_context(STYLE | {"svg.hashsalt": label}):
-        made = Drawing(label, Figure(figsize=(width, height), layout="constrained"))
-        yield made
-        made.svg = _element(made.figure, label)
+        figure = Figure(figsize=(4.3, height), layout="constrained")
+        yield figure.subplots(), svg
+        svg.write(_element(figure, label))
 
 
 def _element(figure: Figure, label: str) -> str:
@@ -73,15 +69,9 @@ def _element(figure: Figure, label: str) -> str:
     head, _, body = text.partition(">")
     box = re.search(r'viewBox="[^"]*"', head)
     assert box is not None
-    return f'<svg role="img" aria-label="{label}" {box.group()} {_NAMESPACES}>' + _own_fonts(body)
-
-
-_NAMESPACES = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-
-
-def _own_fonts(svg: str) -> str:
-    """Text in the page's fonts instead of the one that the layout was measured with."""
-    return re.sub(r"'DejaVu Sans'[^;\"]*", _FONT, svg)
+    spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    body = re.sub(r"'DejaVu Sans'[^;\"]*", _FONT, body)  # the page's fonts, not the one the layout was measured with
+    return f'<svg role="img" aria-label="{label}" {box.group()} {spaces}>' + body
 
 
 def color(index: int) -> str:
@@ -95,21 +85,19 @@ def color(index: int) -> str:
 def scorers(view: View, metric: str, title: str) -> str:
     """The run and the baselines beside it, by one test figure."""
     pairs = [(r["scorer"], r["metrics"]["test"][metric]) for r in view.results if metric in r["metrics"]["test"]]
-    with drawing(f"{title} of the run and of the baselines", height=0.55 + 0.34 * len(pairs)) as made:
-        axes = made.figure.subplots()
+    with drawing(f"{title} of the run and of the baselines", height=0.55 + 0.34 * len(pairs)) as (axes, svg):
         names, values = zip(*reversed(pairs), strict=True)
         shades = [*(["#b8c4d0"] * (len(pairs) - 1)), RUNS[0]]
         bars = axes.barh(names, values, color=shades, height=0.66)
         axes.bar_label(bars, labels=[number(v) for v in values], padding=3, color=INK)
         axes.set(title=title, xlim=(0, max(values) * 1.16))
         axes.grid(axis="y", visible=False)
-    return str(made.svg)
+    return svg.getvalue()
 
 
 def validation(views: Sequence[View]) -> str:
     """The validation figure by epoch."""
-    with drawing("validation figure by epoch") as made:
-        axes = made.figure.subplots()
+    with drawing("validation figure by epoch") as (axes, svg):
         for i, view in enumerate(views):
             epochs = [entry["epoch"] + 1 for entry in view.journal if "validation" in entry]
             values = [entry["validation"] for entry in view.journal if "validation" in entry]
@@ -118,23 +106,21 @@ def validation(views: Sequence[View]) -> str:
             if kept is not None:
                 axes.axhline(kept, color=color(i), linewidth=1, linestyle="--")
         _epochs(axes, "Validation", len(views) > 1)
-    return str(made.svg)
+    return svg.getvalue()
 
 
 def losses(view: View) -> str:
     """Every loss by epoch, on a logarithmic scale."""
     entries = [entry for entry in view.journal if entry.get("losses")]
-    with drawing("training losses by epoch") as made:
-        axes = made.figure.subplots()
+    epochs = [entry["epoch"] + 1 for entry in entries]
+    with drawing("training losses by epoch") as (axes, svg):
         for i, name in enumerate(entries[0]["losses"]):
             values = [entry["losses"][name] for entry in entries]
             if max(values) > 0:
-                axes.plot(
-                    [e["epoch"] + 1 for e in entries], values, color=color(i), marker="o", markersize=3, label=name
-                )
+                axes.plot(epochs, values, color=color(i), marker="o", markersize=3, label=name)
         axes.set_yscale("log")
         _epochs(axes, "Training losses, unweighted", True)
-    return str(made.svg)
+    return svg.getvalue()
 
 
 def _epochs(axes: Axes, title: str, legend: bool) -> None:
@@ -149,8 +135,7 @@ def _epochs(axes: Axes, title: str, legend: bool) -> None:
 
 def margin_over_time(trace: Trace) -> str:
     """Contribution of each part to the margin of the event over its negative, along the test rows."""
-    with drawing("what separates an event from its negative, along the test rows") as made:
-        axes = made.figure.subplots()
+    with drawing("what separates an event from its negative, along the test rows") as (axes, svg):
         difference = trace.positive - trace.negative
         at, means = _binned(trace.rows, difference, 30)
         for j, name in enumerate(PARTS):
@@ -159,7 +144,7 @@ def margin_over_time(trace: Trace) -> str:
         axes.axhline(0, color=FAINT, linewidth=0.8)
         _rows(axes, "Score of the event minus its negative's, mean")
         axes.legend(ncols=2)
-    return str(made.svg)
+    return svg.getvalue()
 
 
 def shares(trace: Trace) -> dict[str, float]:
@@ -172,25 +157,22 @@ def shares(trace: Trace) -> dict[str, float]:
 
 def share_bars(views: Sequence[View]) -> str:
     """Shares of the parts in the variance of the score, a bar for each run."""
-    with drawing("share of each part in the variance of the score", height=0.9 + 0.4 * len(views)) as made:
-        axes = made.figure.subplots()
+    with drawing("share of each part in the variance of the score", height=0.9 + 0.4 * len(views)) as (axes, svg):
         for i, view in enumerate(reversed(views)):
-            assert view.trace is not None
             left = 0.0
-            for name, share in shares(view.trace).items():
+            for name, share in shares(view.replayed).items():
                 axes.barh(i, 100 * share, left=left, color=PART[name], height=0.6, label=name if i == 0 else None)
                 left += 100 * share
         axes.set_yticks(range(len(views)), [view.name for view in reversed(views)])
         axes.set(title="Share in the variance of the score, %")
         axes.grid(axis="y", visible=False)
         axes.legend(ncols=3, loc="upper left", bbox_to_anchor=(0, -0.25))
-    return str(made.svg)
+    return svg.getvalue()
 
 
 def distributions(trace: Trace) -> str:
     """Scores of events and of their negatives."""
-    with drawing("scores of events and of their negatives") as made:
-        axes = made.figure.subplots()
+    with drawing("scores of events and of their negatives") as (axes, svg):
         own, other = trace.positive.sum(1), trace.negative.sum(1)
         low, high = np.quantile(np.concatenate([own, other]), [0.005, 0.995])
         bins = np.linspace(low, high + 1e-9, 50).tolist()
@@ -198,7 +180,7 @@ def distributions(trace: Trace) -> str:
             axes.hist(np.clip(values, low, high), bins=bins, color=shade, alpha=0.65, label=name)
         axes.set(title="Scores", xlabel="score", ylabel="candidates")
         axes.legend()
-    return str(made.svg)
+    return svg.getvalue()
 
 
 # Where it is good
@@ -206,7 +188,7 @@ def distributions(trace: Trace) -> str:
 
 def slice_bars(views: Sequence[View], measure: str, title: str) -> str:
     """One figure by slice, groups apart, a dot for each run."""
-    found = [{(s.by, s.slice): getattr(s, measure) for s in view.trace.slices} for view in views if view.trace]
+    found = [{(s.by, s.slice): getattr(s, measure) for s in view.replayed.slices} for view in views]
     order = list(dict.fromkeys(key for values in found for key in values))
     places, labels, heads, y = [], [], [], 0.0
     for i, (group, name) in enumerate(order):
@@ -216,8 +198,7 @@ def slice_bars(views: Sequence[View], measure: str, title: str) -> str:
         places.append(y)
         labels.append(name)
         y += 1.0
-    with drawing(f"{title} by slice", height=0.6 + 0.24 * y) as made:
-        axes = made.figure.subplots()
+    with drawing(f"{title} by slice", height=0.6 + 0.24 * y) as (axes, svg):
         for i, (view, values) in enumerate(zip(views, found, strict=True)):
             beside = [y + 0.26 * (i - (len(views) - 1) / 2) for y in places]  # equal values must not hide each other
             axes.plot([values.get(key, np.nan) for key in order], beside, "o", color=color(i), label=view.name)
@@ -229,22 +210,20 @@ def slice_bars(views: Sequence[View], measure: str, title: str) -> str:
         axes.set(title=title, ylim=(y - 0.2, 0.1))
         if len(views) > 1:
             axes.legend(loc="upper left", bbox_to_anchor=(0, -0.08), ncols=2)
-    return str(made.svg)
+    return svg.getvalue()
 
 
 def reliability(views: Sequence[View]) -> str:
     """Of two candidates, how sure the model is of the higher one, and how often that is the event."""
-    with drawing("how sure the model is of the higher of two candidates, and how often it is right") as made:
-        axes = made.figure.subplots()
+    with drawing("how sure the model is of the higher of two candidates, and how often it is right") as (axes, svg):
         axes.plot([50, 100], [50, 100], color=FAINT, linewidth=1, linestyle="--")
         for i, view in enumerate(views):
-            if view.trace is not None:
-                sure, right, _ = calibration(view.trace)
-                axes.plot(100 * sure, 100 * right, "o-", color=color(i), markersize=4, label=view.name)
+            sure, right, _ = calibration(view.replayed)
+            axes.plot(100 * sure, 100 * right, "o-", color=color(i), markersize=4, label=view.name)
         axes.set(title="Calibration", xlabel="sure of the higher candidate, %", ylabel="it is the event, %")
         if len(views) > 1:
             axes.legend()
-    return str(made.svg)
+    return svg.getvalue()
 
 
 def calibration(trace: Trace, bins: int = 10) -> tuple[F64, F64, float]:
@@ -263,12 +242,9 @@ def calibration(trace: Trace, bins: int = 10) -> tuple[F64, F64, float]:
 
 def along_stream(views: Sequence[View], name: str, title: str) -> str:
     """A quantity of every event, averaged in bins along the stream."""
-    with drawing(f"{title} along the stream") as made:
-        axes = made.figure.subplots()
+    with drawing(f"{title} along the stream") as (axes, svg):
         for i, view in enumerate(views):
-            if view.trace is None:
-                continue
-            values = getattr(view.trace, name)
+            values = getattr(view.replayed, name)
             at, means = _binned(np.arange(len(values)), values[:, None], 60)
             axes.plot(at, means[:, 0], color=color(i), label=view.name)
         if len(views) == 1:
@@ -277,7 +253,7 @@ def along_stream(views: Sequence[View], name: str, title: str) -> str:
             axes.legend()
         _rows(axes, title)
         axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
-    return str(made.svg)
+    return svg.getvalue()
 
 
 def _rows(axes: Axes, title: str) -> None:
@@ -299,32 +275,28 @@ def _segments(axes: Axes, view: View) -> None:
 
 def spectrum(trace: Trace) -> str:
     """Eigenvalues of the normalized sheaf Laplacians of sampled active graphs."""
-    with drawing("eigenvalues of the normalized sheaf Laplacian") as made:
-        axes = made.figure.subplots()
+    with drawing("eigenvalues of the normalized sheaf Laplacian") as (axes, svg):
         axes.hist(trace.eigenvalues, bins=np.linspace(0, 2, 41).tolist(), color=RUNS[0])
         axes.axvline(2, color=RUNS[1], linewidth=1)
         axes.set(title="Spectrum of the active graphs, bound 2", xlabel="eigenvalue", ylabel="eigenvalues")
         axes.set_xlim(-0.05, 2.1)
-    return str(made.svg)
+    return svg.getvalue()
 
 
 def stages(trace: Trace) -> str:
     """Time of each stage of the replay."""
-    per_event = {
-        "plan": 1e6 * trace.seconds["plan"] / max(len(trace.energy), 1),
-        "update": 1e6 * trace.seconds["update"] / max(len(trace.energy), 1),
-        "score": 1e6 * trace.seconds["score"] / max(trace.num_candidates, 1),
+    events = max(len(trace.energy), 1)
+    each = {  # in reverse order of work, because the first bar is drawn lowest
+        "score, a candidate": 1e6 * trace.seconds["score"] / max(trace.num_candidates, 1),
+        "update, an event": 1e6 * trace.seconds["update"] / events,
+        "plan, an event": 1e6 * trace.seconds["plan"] / events,
     }
-    names = {"plan": "plan, an event", "update": "update, an event", "score": "score, a candidate"}
-    ordered = list(reversed(per_event))  # bars are drawn from below; in the order of work, the same in every report
-    with drawing("time of each stage of the replay", height=1.6) as made:
-        axes = made.figure.subplots()
-        values = [per_event[key] for key in ordered]
-        bars = axes.barh([names[key] for key in ordered], values, color=RUNS[0], height=0.6)
+    with drawing("time of each stage of the replay", height=1.6) as (axes, svg):
+        bars = axes.barh(list(each), list(each.values()), color=RUNS[0], height=0.6)
         axes.bar_label(bars, fmt="%.1f", padding=3, color=INK)
-        axes.set(title="Stages of the replay, microseconds", xlim=(0, max(values) * 1.16))
+        axes.set(title="Stages of the replay, microseconds", xlim=(0, max(each.values()) * 1.16))
         axes.grid(axis="y", visible=False)
-    return str(made.svg)
+    return svg.getvalue()
 
 
 def heading(metric: str) -> str:

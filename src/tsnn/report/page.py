@@ -56,9 +56,7 @@ def _sections(views: Sequence[View]) -> Iterable[str]:
     yield _learning(views)
     traced = [view for view in views if view.trace is not None]
     if not traced:
-        yield _section(
-            "More", "The data was not at hand, so nothing was replayed; name it with <code>--data</code>.", []
-        )
+        yield _section("More", "The data was not at hand, so nothing was replayed; name it with <code>--data</code>.")
     else:
         yield _made_of(traced)
         yield _slices(traced)
@@ -89,13 +87,12 @@ def _verdict(view: View, named: bool) -> str:
 
 def _figures(views: Sequence[View]) -> str:
     if len(views) > 1:
-        return _section("Figures", "", [], _figure_table(views))
+        return _section("Figures", after=_figure_table(views))
     view = views[0]
     there = [key for key in ("ap", "mrr", "auc") if key in view.metrics["metrics"]["test"]]
     drawn = [figures.scorers(view, key, f"Test {key.upper()}") for key in there[:2]]
-    return _section(
-        "Figures", "The run first, then what simple rules reach on the same events.", drawn, _figure_table(views)
-    )
+    note = "The run first, then what simple rules reach on the same events."
+    return _section("Figures", note, drawn, _figure_table(views))
 
 
 def _figure_table(views: Sequence[View]) -> str:
@@ -116,14 +113,12 @@ def _cards(views: Sequence[View]) -> str:
     """One card; of several runs what they share once, then what is each run's own."""
     cards = [_card(view) for view in views]
     shared = {name: line for name, line in cards[0].items() if all(card.get(name) == line for card in cards)}
-    own = [
-        (view.name, {k: v for k, v in card.items() if k not in shared}) for view, card in zip(views, cards, strict=True)
-    ]
-    note = (
-        "What the figures hold under." if len(views) == 1 else "What the figures hold under: first what all runs share."
-    )
-    body = _listing(shared) + "".join(f"<h3>{escape(name)}</h3>{_listing(lines)}" for name, lines in own if lines)
-    return f'<section><h2>Protocol card</h2><p class="note">{note}</p>{body}</section>'
+    listed = _listing(shared)
+    for view, card in zip(views, cards, strict=True):
+        own = {name: line for name, line in card.items() if name not in shared}
+        listed += f"<h3>{escape(view.name)}</h3>{_listing(own)}" if own else ""
+    note = "What the figures hold under" + (": first what all runs share." if len(views) > 1 else ".")
+    return _section("Protocol card", note, after=listed)
 
 
 def _listing(lines: dict[str, str]) -> str:
@@ -133,13 +128,13 @@ def _listing(lines: dict[str, str]) -> str:
 
 def _card(view: View) -> dict[str, str]:
     card = view.card
-    data, split = card["data"], card["split"]
+    data = card["data"]
     lines = {
         "data": f"{data['name']}, {data['events']:,} events of {data['nodes']:,} nodes",
         "fingerprint": data["fingerprint"],
         "protocol": card["protocol"],
         "visibility": f"{card['visibility']}: {card['updates']}",
-        "split": _listed(split),
+        "split": _listed(card["split"]),
         "negatives": _listed(card["negatives"]),
         "aggregation": card["aggregation"],
         "training": _trained(view.metrics.get("training", {})),
@@ -154,27 +149,23 @@ def _trained(training: dict[str, Any]) -> str:
     if "best_epoch" not in training:
         return _listed(training)
     best = training["best_epoch"]
-    kept = (
-        f"of epoch {best + 1}" if best >= 0 else "from before the first epoch, where states and frames add nothing yet"
-    )
+    before = "from before the first epoch, where states and frames add nothing yet"
     others = {name: value for name, value in training.items() if name != "best_epoch"}
-    return f"{_listed(others)}; weights {kept}"
+    return f"{_listed(others)}; weights {f'of epoch {best + 1}' if best >= 0 else before}"
 
 
 def _differences(views: Sequence[View]) -> str:
     """Settings that the runs do not share."""
     if len(views) < 2:
         return ""
-    names = dict.fromkeys(key for view in views for key in view.settings)
-    rows = [([key, *(_plain(view.settings.get(key)) for view in views)], "") for key in names if _differs(views, key)]
-    note = "" if rows else "The runs share every setting."
-    return _section(
-        "Settings that differ", note, [], _table(["setting", *(v.name for v in views)], rows) if rows else ""
-    )
-
-
-def _differs(views: Sequence[View], key: str) -> bool:
-    return len({str(view.settings.get(key)) for view in views}) > 1
+    rows = []
+    for name in dict.fromkeys(name for view in views for name in view.settings):
+        values = [view.settings.get(name) for view in views]
+        if len({str(value) for value in values}) > 1:
+            rows.append(([name, *map(_plain, values)], ""))
+    if not rows:
+        return _section("Settings that differ", "The runs share every setting.")
+    return _section("Settings that differ", after=_table(["setting", *(view.name for view in views)], rows))
 
 
 # Sections with drawings
@@ -187,15 +178,14 @@ def _learning(views: Sequence[View]) -> str:
     drawn = [figures.validation(with_journal)]
     with_losses = [view for view in with_journal if any(entry.get("losses") for entry in view.journal)]
     drawn += [_named(figures.losses(view), view, views) for view in with_losses]
-    return _section(
-        "Learning", "By epoch; dashed is the validation figure of the weights that were kept, the best of all.", drawn
-    )
+    note = "By epoch; dashed is the validation figure of the weights that were kept, the best of all."
+    return _section("Learning", note, drawn)
 
 
 def _made_of(views: Sequence[View]) -> str:
     drawn, notes = [figures.share_bars(views)], []
     for view in views:
-        trace = _trace(view)
+        trace = view.replayed
         parts = ", ".join(f"{name} {100 * share:.0f} %" for name, share in figures.shares(trace).items())
         notes.append(f"{_of(view, views)}{parts}.")
         drawn.append(_named(figures.margin_over_time(trace), view, views))
@@ -212,7 +202,7 @@ def _slices(views: Sequence[View]) -> str:
     rows = [
         ([*([view.name] if head else []), s.by, s.slice, f"{s.count:,}", f"{s.ap:.2f}", f"{s.mrr:.4f}"], "")
         for view in views
-        for s in _trace(view).slices
+        for s in view.replayed.slices
     ]
     table = _table([*head, "by", "slice", "events", "AP", "MRR"], rows, text=2 + len(head))
     note = (
@@ -224,24 +214,21 @@ def _slices(views: Sequence[View]) -> str:
 
 
 def _calibration(views: Sequence[View]) -> str:
-    errors = ", ".join(f"{_of(view, views)}{100 * figures.calibration(_trace(view))[2]:.1f} %" for view in views)
+    errors = ", ".join(f"{_of(view, views)}{100 * figures.calibration(view.replayed)[2]:.1f} %" for view in views)
     note = (
         "Of an event and its negative, the score says which is the event and how surely: the sigmoid of their "
         f"difference. On the diagonal it is as often right as it says. Mean distance from it: {errors}."
     )
-    return _section(
-        "Calibration",
-        note,
-        [figures.reliability(views), *(_named(figures.distributions(_trace(v)), v, views) for v in views)],
-    )
+    drawn = [figures.reliability(views), *(_named(figures.distributions(v.replayed), v, views) for v in views)]
+    return _section("Calibration", note, drawn)
 
 
 def _inside(views: Sequence[View]) -> str:
     drawn = [
         figures.along_stream(views, "smooth", "Frame drift |ΔF|² of an event, mean"),
         figures.along_stream(views, "energy", "Dirichlet energy of the event's edge, mean"),
-        *(_named(figures.spectrum(_trace(view)), view, views) for view in views),
-        *(_named(figures.stages(_trace(view)), view, views) for view in views),
+        *(_named(figures.spectrum(view.replayed), view, views) for view in views),
+        *(_named(figures.stages(view.replayed), view, views) for view in views),
     ]
     steps = "; ".join(
         f"{_of(view, views)}step {view.step_size:g}, bound 1 / max D = {view.step_bound:.4g}" for view in views
@@ -264,16 +251,17 @@ def _statements(view: View, named: bool) -> str:
     title = f"The paper's statements on {view.name}" if named else "The paper's statements"
     if view.verification is None:
         text = "Not checked yet: <code>tsnn verify</code> checks them on this run, and the next report shows them here."
-        return _section(title, text, [])
-    facts, lines = view.verification["facts"], view.verification["statements"]
+        return _section(title, text)
+    facts = view.verification["facts"]
     note = (
         f"{'All hold' if view.verification['passed'] else 'Not all hold'}, checked on {facts['events']} events along "
         f"the stream, active sets of up to {facts['largest_active_set']} nodes, smallest reflector "
         f"{facts['smallest_reflector']:.3g}."
     )
-    rows = [([s["label"], s["claim"], _slack(s), f"row {s['row']:,}: {s['where']}", _holds(s)], "") for s in lines]
+    statements = view.verification["statements"]
+    rows = [([s["label"], s["claim"], _slack(s), f"row {s['row']:,}: {s['where']}", _holds(s)], "") for s in statements]
     head = ["statement", "claim", "worst slack", "worst at", ""]
-    return _section(title, note, [], _table(head, rows, text=5, stacked=True))
+    return _section(title, note, after=_table(head, rows, text=5, stacked=True))
 
 
 def _slack(statement: dict[str, Any]) -> str:
@@ -288,7 +276,7 @@ def _holds(statement: dict[str, Any]) -> str:
 # Pieces
 
 
-def _section(title: str, note: str, drawn: Sequence[str], after: str = "") -> str:
+def _section(title: str, note: str = "", drawn: Sequence[str] = (), after: str = "") -> str:
     grid = "".join(f"<figure>{svg}</figure>" for svg in drawn)
     noted = f'<p class="note">{note}</p>' if note else ""
     body = f'<div class="grid">{grid}</div>' if grid else ""
@@ -320,11 +308,6 @@ def _table(head: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], text:
     return f'<div class="wide"><table{kind}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _trace(view: View) -> Trace:
-    assert view.trace is not None
-    return view.trace
-
-
 def _listed(values: dict[str, Any]) -> str:
     """A dictionary in words."""
     return ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in values.items())
@@ -342,6 +325,6 @@ def _named_apart(views: list[View]) -> list[View]:
     """Runs of one folder name get a number."""
     names = [view.name for view in views]
     return [
-        replace(view, name=f"{view.name} {i + 1}") if names.count(view.name) > 1 else view
-        for i, view in enumerate(views)
+        replace(view, name=f"{view.name} {i}") if names.count(view.name) > 1 else view
+        for i, view in enumerate(views, 1)
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tsnn.data.split import Split
@@ -15,7 +14,8 @@ from tsnn.report.trace import Trace, Tracer
 from tsnn.training.run import Run
 from tsnn.types import Progress, unwatched
 
-JOURNAL, VERIFICATION = "journal.jsonl", "verify.json"
+JOURNAL = "journal.jsonl"
+VERIFICATION = "verify.json"
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,12 @@ class View:
     step_bound: float
     trace: Trace | None  # None where the data is not at hand
     bounds: tuple[int, int, int]  # ends of train, validation and test
+
+    @property
+    def replayed(self) -> Trace:
+        """The trace of a run whose data is at hand."""
+        assert self.trace is not None
+        return self.trace
 
     @property
     def card(self) -> dict[str, Any]:
@@ -54,20 +60,22 @@ def trace_run(run: Run, split: Split, progress: Progress = unwatched) -> Trace:
 
 def make_view(run: Run, trace: Trace | None) -> View:
     """What the run folder holds, and the replay where there is one."""
-    gain = run.model.updater.gain().detach()
+    journal = run.folder / JOURNAL
+    verified = run.folder / VERIFICATION
     sizes = run.metrics["card"]["split"]
-    ends = (sizes["train"], sizes["train"] + sizes["val"], sizes["train"] + sizes["val"] + sizes["test"])
-    bound = float(gain.max().reciprocal())
+    train_end = sizes["train"]
+    val_end = train_end + sizes["val"]
+    bound = float(run.model.updater.gain().detach().max().reciprocal())
     return View(
         name=run.folder.resolve().name,
         metrics=run.metrics,
         settings=flatten(run.config.model_dump()),
-        journal=_journal(run.folder / JOURNAL),
-        verification=_json(run.folder / VERIFICATION),
+        journal=[json.loads(line) for line in journal.read_text().splitlines()] if journal.is_file() else [],
+        verification=json.loads(verified.read_text()) if verified.is_file() else None,
         step_size=min(run.config.model.step_size, bound),
         step_bound=bound,
         trace=trace,
-        bounds=ends,
+        bounds=(train_end, val_end, val_end + sizes["test"]),
     )
 
 
@@ -77,13 +85,3 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
-
-
-def _journal(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text()) if path.is_file() else None

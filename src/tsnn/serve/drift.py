@@ -13,15 +13,16 @@ from tsnn.online.predictor import Predictor
 from tsnn.types import F64, I64
 
 SAMPLES = 200_000
-NODES = 32  # sampled of one group of events: a large group costs no more than a small one
+NODES = 32  # sampled at most when a group of events has been applied, so that a large group costs no more
 
 
 class DriftTrace:
-    """The latest samples (node, time, drift) of nodes that a group of events touched, the last few of a large group."""
+    """The latest samples (node, time, drift): after each group of events, those of the nodes in its last few events."""
 
-    def __init__(self, samples: int = SAMPLES) -> None:
-        self._node = np.full(samples, -1, np.int64)
-        self._t, self._drift = np.zeros(samples), np.zeros(samples)
+    def __init__(self) -> None:
+        self._node = np.full(SAMPLES, -1, np.int64)
+        self._t = np.zeros(SAMPLES)
+        self._drift = np.zeros(SAMPLES)
         self._next = 0
 
     def observe(self, predictor: Predictor, events: Sequence[Event]) -> None:
@@ -35,7 +36,7 @@ class DriftTrace:
         self._next = (self._next + len(nodes)) % len(self._node)
 
     def of(self, predictor: Predictor, node: int) -> list[tuple[float, float]]:
-        """Times and drifts of a node, oldest first; at least where it stands now."""
+        """Times and drifts of a node, oldest first; its drift at present where it has not been sampled."""
         order = (self._next + np.arange(len(self._node))) % len(self._node)
         mine = order[self._node[order] == node]
         if len(mine):

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from tsnn.errors import RunError
 from tsnn.online.event import Event
 
-FILE, LOCK = "events.sqlite", "lock"
+FILE = "events.sqlite"
+LOCK = "lock"
 FORMAT = "1"
 _REPLAY_ROWS = 2000
 _LOOKUP_KEYS = 500  # SQLite takes a limited number of parameters in one statement
@@ -46,7 +47,7 @@ class Receipt(NamedTuple):
 
 
 class FolderLock:
-    """Held by the one process that may serve a run; the system lets go of it when that process ends, however."""
+    """Held by the one process that may serve a run; the system releases it when that process ends, even by a kill."""
 
     def __init__(self, folder: Path) -> None:
         self._file = (folder / LOCK).open("a")
@@ -92,7 +93,7 @@ class EventLog:
         return int(self._connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()[0])
 
     def append(self, events: Sequence[Event], receipts: Sequence[Receipt] = ()) -> None:
-        """All of it durably, or nothing and a LogError."""
+        """Put all of this on the disk, or none of it and raise LogError."""
         rows = ((self.position + 1 + i, *event) for i, event in enumerate(events))
         try:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -112,7 +113,7 @@ class EventLog:
             pass  # `recover` opens the file anew
 
     def recover(self) -> None:
-        """Read again where the log ends: a commit that failed on its way back may have reached the disk."""
+        """Open the file again and see where it ends: a commit that reported an error may have reached the disk."""
         self._connection.close()
         self._connection = self._open()
         self.position = self._last_position()
@@ -134,7 +135,7 @@ class EventLog:
         return Receipt(*row) if row else None
 
     def read(self, after: int) -> Iterator[list[Event]]:
-        """The events behind a position, in order, a block at a time."""
+        """The events after a position, in order, a block at a time."""
         query = "SELECT src, dst, t, msg, edge_type, key FROM events WHERE position > ? ORDER BY position LIMIT ?"
         while rows := self._connection.execute(query, (after, _REPLAY_ROWS)).fetchall():
             yield [Event(*row) for row in rows]

@@ -25,7 +25,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN_PATHS = frozenset({"/"})  # the page holds no data; it asks for the token itself
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 BODY_SECONDS = 30.0
-log = logging.getLogger("tsnn.serve")
+logger = logging.getLogger("tsnn.serve")
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, not an error of the program
@@ -51,7 +51,8 @@ class Gate:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        began, status = time.perf_counter(), 500
+        began = time.perf_counter()
+        status = 500  # until the application has begun to answer
 
         async def send_noting(message: Message) -> None:
             nonlocal status
@@ -107,10 +108,10 @@ class Gate:
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         path = scope["path"] if scope["path"] in self._paths else "other"
         self._metrics.saw_request(path, status, seconds)
-        if log.isEnabledFor(logging.INFO):
+        if logger.isEnabledFor(logging.INFO):
             client = (scope.get("client") or ("", 0))[0]
             fields = {"method": scope["method"], "path": scope["path"][:200], "status": status, "client": client}
-            log.info("request", extra={"fields": {**fields, "ms": round(seconds * 1e3, 2)}})
+            logger.info("request", extra={"fields": {**fields, "ms": round(seconds * 1e3, 2)}})
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:

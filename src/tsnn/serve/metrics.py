@@ -11,7 +11,8 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
-_KEPT, _SECONDS = 1000, 10  # requests behind a percentile; seconds behind a rate
+_KEPT = 1000  # latest requests that a percentile is taken of
+_SECONDS = 10  # latest seconds that a rate is taken of
 
 
 class Metrics:

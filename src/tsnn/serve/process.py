@@ -13,7 +13,7 @@ import torch
 import uvicorn
 
 from tsnn.errors import ConfigError
-from tsnn.serve.gate import JsonLines, log
+from tsnn.serve.gate import JsonLines, logger
 from tsnn.serve.http import build_application
 from tsnn.serve.service import Service
 
@@ -27,9 +27,9 @@ def run_service(
     listener = _listen(host, port)
     torch.set_num_threads(1)  # one core for the state, the other for the requests
     _log_as_json()
-    signal.signal(signal.SIGTERM, _leave)  # uvicorn hands the signal on when it has answered what it had
+    signal.signal(signal.SIGTERM, _leave)  # uvicorn raises the signal again once it has answered every open request
     try:
-        service = Service(run, queue_length=queue_length, snapshot_every=snapshot_every, say=log.warning)
+        service = Service(run, queue_length=queue_length, snapshot_every=snapshot_every, say=logger.warning)
     except BaseException:
         listener.close()
         raise
@@ -38,15 +38,15 @@ def run_service(
         address, bound = listener.getsockname()[:2]
         fields = {"url": f"http://{address}:{bound}", "position": service.log.position}
         gc.collect()
-        gc.freeze()  # what is here by now stays: no later collection has to walk it while somebody waits
-        log.info("ready", extra={"fields": fields})
+        gc.freeze()  # what exists by now stays: later collections skip it, so that no request waits for them
+        logger.info("ready", extra={"fields": fields})
         config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=30)
         uvicorn.Server(config).run(sockets=[listener])
     except KeyboardInterrupt:
-        pass  # asked for, like SIGTERM
+        pass  # SIGINT ends the service as SIGTERM does
     finally:
         service.close()
-        log.info("stopped", extra={"fields": {"position": service.applied}})
+        logger.info("stopped", extra={"fields": {"position": service.applied}})
 
 
 def _leave(*_: object) -> None:
@@ -71,8 +71,7 @@ def _listen(host: str, port: int) -> socket.socket:
 def _log_as_json() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
-    for name in (log.name, "uvicorn.error"):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
-    log.setLevel(logging.INFO)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    for own, level in ((logger, logging.INFO), (logging.getLogger("uvicorn.error"), logging.WARNING)):
+        own.handlers = [handler]
+        own.propagate = False
+        own.setLevel(level)

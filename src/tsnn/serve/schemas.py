@@ -25,7 +25,11 @@ from typing_extensions import TypedDict
 from tsnn.errors import InputError
 from tsnn.online.event import Event
 
-MAX_ID, MAX_KEY, MAX_FEATURES, MAX_CANDIDATES, MAX_TOP = 256, 200, 65_536, 100_000, 1000
+MAX_ID = 256  # letters of a text id
+MAX_KEY = 200  # letters of a key
+MAX_FEATURES = 65_536
+MAX_CANDIDATES = 100_000
+MAX_TOP = 1000
 NOT_JSON = "the body is not JSON; send an object or, for events, a list of them."
 _INT64 = 2**63
 MAX_FEATURE = 1e9  # beyond it the squares of a frame leave the range of float32
@@ -63,16 +67,12 @@ def _check_features(value: Any) -> Any:
 WholeId = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
 TextId = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 NodeId = Annotated[WholeId | TextId, BeforeValidator(_check_id)]
-# Told apart in the document by their type; -0.0 and huge values are caught before.
+# `Field` is for the OpenAPI document; `_check_time` does the checking, before anything is converted.
 Time = Annotated[int | float, BeforeValidator(_check_time), Field(ge=0, lt=_BIGGEST_TIME)]
 Feature = Annotated[float, Field(ge=-MAX_FEATURE, le=MAX_FEATURE)]
 Features = Annotated[list[Feature], BeforeValidator(_check_features), Field(min_length=1, max_length=MAX_FEATURES)]
 Relation = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY, strict=True)]
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -104,8 +104,10 @@ OneOrMany = Annotated[
 ]
 
 
-class ScoreIn(_Body):
+class ScoreIn(BaseModel):
     """Destinations to score for a source at a time; the clock's own where none is given."""
+
+    model_config = ConfigDict(extra="forbid")
 
     src: NodeId
     dst: Annotated[list[NodeId], Field(min_length=1, max_length=MAX_CANDIDATES)]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tsnn.errors import InputError, RunError, TsnnError
 from tsnn.online.event import Event, Time
@@ -25,15 +25,16 @@ from tsnn.online.predictor import Predictor
 from tsnn.serve.drift import DriftTrace
 from tsnn.serve.eventlog import EventLog, FolderLock, LogError, Receipt
 from tsnn.serve.metrics import Metrics
-from tsnn.serve.snapshots import file_digest, newest_snapshot, sweep_partial, write_snapshot
+from tsnn.serve.schemas import EventsOut
+from tsnn.serve.snapshots import Say, file_digest, newest_snapshot, sweep_partial, write_snapshot
 from tsnn.training.run import CONFIG, IDS, STATE, WEIGHTS
 
-HOME = "online"
+HOME = "online"  # the folder inside the run's for everything that the service writes
 GROUP_EVENTS = 4000  # events that one transaction takes at most, unless a single request has more
 SLICE_EVENTS = 500  # events applied before readers get their turn
 GATHER_SECONDS = 0.002  # a pause for more requests to arrive, after a group of several; shorter than a commit
 Answer = TypeVar("Answer")
-Say = Callable[[str], None]
+Given = ParamSpec("Given")
 
 
 class BusyError(TsnnError):
@@ -41,23 +42,14 @@ class BusyError(TsnnError):
 
 
 class UnavailableError(TsnnError):
-    """The service cannot take the request now, through no fault of it."""
-
-
-class Acknowledgment(NamedTuple):
-    """What became of a request's events."""
-
-    applied: int
-    duplicates: int
-    position: int
-    clock: float | int | None
+    """The service cannot take the request now, though nothing is wrong with the request."""
 
 
 @dataclass
 class _Request:
     events: list[Event]
     key: str | None
-    done: Future[Acknowledgment] = field(default_factory=Future)
+    done: Future[EventsOut] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
         self.done.set_running_or_notify_cancel()  # a client that hangs up cannot take its events back
@@ -119,7 +111,7 @@ class Service:
 
     # Writing
 
-    def submit(self, events: Sequence[Event], key: str | None = None) -> Future[Acknowledgment]:
+    def submit(self, events: Sequence[Event], key: str | None = None) -> Future[EventsOut]:
         """Queue a request: all of its events or none. The future ends when they are durable and applied."""
         request = _Request(list(events), key)
         if self._closing:
@@ -271,14 +263,20 @@ class Service:
         duplicates = sum(len(request.events) - fresh for request, fresh in draft.admitted)
         self.metrics.saw_events(len(draft.events), duplicates)
         for request, fresh in draft.admitted:
-            repeated = len(request.events) - fresh
-            told = Acknowledgment(fresh, repeated, self.log.position, self.predictor.clock)
+            told = EventsOut(
+                applied=fresh,
+                duplicates=len(request.events) - fresh,
+                position=self.log.position,
+                clock=self.predictor.clock,
+            )
             request.done.set_result(told)
 
     # Reading
 
-    def answer(self, read: Callable[[Predictor], Answer]) -> Future[Answer]:
-        """What `read` makes of the predictor between two writes. It must not write."""
+    def answer(
+        self, read: Callable[Concatenate[Predictor, Given], Answer], *args: Given.args, **kwargs: Given.kwargs
+    ) -> Future[Answer]:
+        """What `read` makes of the predictor, and of these arguments, between two writes. It must not write."""
         if self._closing:
             raise UnavailableError("the service is stopping; ask again once it is back.")
         if not self._reads.acquire(blocking=False):
@@ -286,7 +284,7 @@ class Service:
 
         def locked() -> Answer:
             with self.lock:
-                return read(self.predictor)
+                return read(self.predictor, *args, **kwargs)
 
         future = self._reader.submit(locked)
         future.add_done_callback(lambda _: self._reads.release())  # also of one that was given up before its turn
@@ -347,16 +345,11 @@ class Service:
                 request.done.set_exception(UnavailableError("the service is stopping; send the events again later."))
 
 
-class Restored(NamedTuple):
-    """The newest whole snapshot, or the run itself, and the log whose tail it lacks."""
+def restore(run: Path, identity: str, say: Say) -> tuple[EventLog, Predictor, int]:
+    """The log, the predictor of the newest whole snapshot (or of the run itself), and the position it stands at.
 
-    log: EventLog
-    predictor: Predictor
-    position: int
-
-
-def restore(run: Path, identity: str, say: Say) -> Restored:
-    """What start-up begins with. The caller holds the folder's lock."""
+    The caller holds the folder's lock.
+    """
     home = run / HOME
     sweep_partial(home)
     log = EventLog(home, identity)
@@ -368,7 +361,7 @@ def restore(run: Path, identity: str, say: Say) -> Restored:
             f"snapshot {position} is ahead of the event log, which holds {log.position} events; "
             "put the log back or move the snapshots away."
         )
-    return Restored(log, Predictor.load(snapshot.folder if snapshot else run), position)
+    return log, Predictor.load(snapshot.folder if snapshot else run), position
 
 
 def run_identity(run: Path) -> str:

@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from tsnn.errors import RunError
 
-FOLDER, MANIFEST, PARTIAL = "snapshots", "snapshot.json", ".partial-"
+FOLDER = "snapshots"
+MANIFEST = "snapshot.json"
+PARTIAL = ".partial-"
 KEPT = 2
 Say = Callable[[str], None]
 
@@ -39,11 +41,11 @@ def write_snapshot(home: Path, position: int, save: Callable[[Path], None]) -> S
         partial.mkdir(parents=True)
         save(partial)
         _write_manifest(partial, position)
-        if target.exists():  # damaged, or it would not be written again
+        if target.exists():  # it is damaged: a whole one would not be written again
             shutil.rmtree(target)
         os.rename(partial, target)
         _sync(parent)
-    except Exception as error:  # each of the formats inside has errors of its own for a full disk
+    except Exception as error:  # on a full disk, each of the file formats raises an error of its own
         raise RunError(f"no snapshot was written ({error}); see to the disk, the log has every event.") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
