@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ from tsnn.plan.planner import Planner, PlanSpec
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("spec", [replace(FULL, walk_dim=16, walk_decay=5.0, activity_decay=9.0), PlanSpec()])
+@pytest.mark.parametrize("spec", [FULL._replace(walk_dim=16, walk_rate=0.2, activity_rate=1 / 9), PlanSpec()])
 @pytest.mark.parametrize("relations", [False, True])
 def test_a_survey_gives_the_facts_of_a_sweep(spec, relations, dtype) -> None:
     stream = tricky_stream(relations=relations)
@@ -36,7 +34,7 @@ def test_a_survey_gives_the_facts_of_a_sweep(spec, relations, dtype) -> None:
 
 def test_a_survey_of_many_is_filled_to_the_last() -> None:
     stream = big_stream(500)
-    planner = Planner(stream, replace(FULL, walk_dim=16))
+    planner = Planner(stream, FULL._replace(walk_dim=16))
     planner.advance(500)
     cand = np.tile(np.arange(60), 200)
     facts = planner.survey(3, np.array([stream.t[-1]]), 0, cand, np.ones(len(cand), np.bool_))

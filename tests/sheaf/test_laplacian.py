@@ -8,8 +8,8 @@ from tsnn.sheaf.householder import frame_matrix
 from tsnn.sheaf.laplacian import (
     dirichlet_energy,
     graph_laplacian,
-    lift,
     pairwise_transports,
+    per_coordinate,
     random_walk,
     sheaf_laplacian,
     symmetric,
@@ -60,7 +60,7 @@ def test_with_identity_frames_it_is_the_graph_laplacian():
     A = torch.tensor([[0.0, 2.0], [2.0, 1.0]])
     U = torch.eye(3).expand(2, 3, 3)
     assert_close(graph_laplacian(A), torch.tensor([[2.0, -2.0], [-2.0, 2.0]]))
-    assert_close(sheaf_laplacian(U, A), lift(graph_laplacian(A), 3))
+    assert_close(sheaf_laplacian(U, A), per_coordinate(graph_laplacian(A), 3))
 
 
 def test_leading_dimensions_are_batched():

@@ -26,7 +26,7 @@ def test_energy(active: ActiveSet):
 
 def test_an_uneven_gain_is_no_gradient_step_in_the_degree_metric():
     active = random_active(step=0.2)
-    plain, scaled = active.normalized_only(), active.step()
+    plain, scaled = active.normalized_only, active.step()
     assert energy(active).passed
     assert not torch.allclose(scaled, plain.step())
 
@@ -100,7 +100,7 @@ def test_firm_nonexpansiveness_ends_at_one_half_on_a_bipartite_graph(step: float
 
 
 def test_iterates_converge_to_the_projection_on_the_kernel():
-    active = random_active(seed=3, n=5, step=0.5).normalized_only()
+    active = random_active(seed=3, n=5, step=0.5).normalized_only
     graph = active.mult_src, active.mult_dst, active.is_loop
     limit = diffuse(active.h, active.F, *graph, active.gain, active.step_size, 3000, active.eps)
     values, vectors = torch.linalg.eigh(active.symmetric)

@@ -1,11 +1,30 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.theory.builders import rotations
-from tsnn.theory.scope import distance_from_scalar, equivariance_defect, invariant_message, outside_class, psi_equiv
+from tsnn.theory.scope import Message, equivariance_defect, outside_class, psi_equiv
 
 D = 5
+
+
+def invariant_message(alpha: Callable[[Tensor], Tensor], beta: Callable[[Tensor], Tensor]) -> Message:
+    """alpha(I) a + beta(I) b with I the Gram triple (m, 3): the class itself (eq:invariant_form)."""
+
+    def message(a: Tensor, b: Tensor) -> Tensor:
+        gram = torch.stack(((a * a).sum(-1), (b * b).sum(-1), (a * b).sum(-1)), dim=-1)
+        return alpha(gram)[:, None] * a + beta(gram)[:, None] * b
+
+    return message
+
+
+def distance_from_scalar(weight: Tensor) -> float:
+    """|W - c I|_F for the nearest c: zero exactly for the linear maps inside the class."""
+    square = weight.detach().double()
+    eye = torch.eye(len(square), dtype=torch.float64, device=square.device)
+    return float((square - square.diagonal().mean() * eye).norm())
 
 
 @pytest.fixture

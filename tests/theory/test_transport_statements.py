@@ -1,13 +1,24 @@
+from collections.abc import Sequence
+from functools import reduce
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from tests.sheaf.cases import EPS, few
 from tests.theory.builders import actives, random_active, rotations, single_edge
-from tsnn.sheaf.laplacian import connection_laplacian, graph_laplacian, lift, pairwise_transports
+from tsnn.sheaf.laplacian import connection_laplacian, graph_laplacian, pairwise_transports, per_coordinate
 from tsnn.theory.active import ActiveSet
-from tsnn.theory.transport import flat_transport, spectral_equivalence, sync_equiv, walk_product
+from tsnn.theory.transport import flat_transport, spectral_equivalence, sync_equiv
+
+
+def walk_product(transports: Tensor, walk: Sequence[int]) -> Tensor:
+    """Q_{v0 v1} Q_{v1 v2} ... of any pairwise maps (n, n, d, d): the holonomy when the walk is closed."""
+    eye = torch.eye(transports.shape[-1], dtype=transports.dtype, device=transports.device)
+    return reduce(torch.matmul, (transports[a, b] for a, b in pairwise(walk)), eye)
 
 
 @few
@@ -24,7 +35,9 @@ def edge_specific(n: int, d: int) -> torch.Tensor:
     """Orthogonal transports drawn per edge, Q_ba = Q_ab^T, that no node frames induce."""
     Q = rotations(n * n, d).reshape(n, n, d, d)
     upper = torch.ones(n, n).triu(1)[..., None, None]
-    return upper * Q + (upper * Q).transpose(0, 1).mT + lift(torch.eye(n), d).reshape(n, d, n, d).transpose(1, 2)
+    return (
+        upper * Q + (upper * Q).transpose(0, 1).mT + per_coordinate(torch.eye(n), d).reshape(n, d, n, d).transpose(1, 2)
+    )
 
 
 def test_edge_specific_transports_have_holonomy():
@@ -43,7 +56,7 @@ def test_sync_equiv(active: ActiveSet):
 def test_edge_specific_transports_have_no_common_coordinates():
     # On a triangle the graph Laplacian's kernel, d-fold in common coordinates, is gone.
     A = 1.0 - torch.eye(3, dtype=torch.float64)
-    flat = torch.linalg.eigvalsh(lift(graph_laplacian(A), 4))
+    flat = torch.linalg.eigvalsh(per_coordinate(graph_laplacian(A), 4))
     curved = torch.linalg.eigvalsh(connection_laplacian(edge_specific(3, 4), A))
     assert (flat.abs() < 1e-9).sum() == 4
     assert (curved.abs() < 1e-9).sum() < 4

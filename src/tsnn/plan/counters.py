@@ -45,7 +45,9 @@ class Counters:
             self._grow_nodes(max(nodes, 2 * self.num_nodes))
         for name, used in HASHED.items():
             self._grow_table(name, int(self.tables.ints[used]) + events)
-        self._grow_queue(int(self.tables.ints[QUEUE_TAIL] - self.tables.ints[QUEUE_HEAD]) + events)
+        queued = len(self._queued()) + events
+        if queued > len(self.tables.queue_t):
+            self._fill_queue(self._queue(), queued)
 
     def _replace(self, **columns: NDArray[np.generic]) -> None:
         self.tables = self.tables._replace(**columns)  # type: ignore[arg-type]
@@ -71,25 +73,27 @@ class Counters:
             return
         new, moved = _rehashed(name, old._asdict(), entries)
         if name == "bank":
-            live = self._queued() % len(old.queue_slot)
-            old.queue_slot[live] = moved[old.queue_slot[live]]
+            places = self._queued() % len(old.queue_slot)
+            old.queue_slot[places] = moved[old.queue_slot[places]]
         self._replace(**new)
 
     def _queued(self) -> I64:
         """Numbers of the events inside EdgeBank's window."""
         return np.arange(self.tables.ints[QUEUE_HEAD], self.tables.ints[QUEUE_TAIL])
 
-    def _grow_queue(self, entries: int) -> None:
-        old = self.tables
-        if entries <= len(old.queue_t):
-            return
-        capacity = 1 << (2 * entries - 1).bit_length()
-        events = self._queued()
-        grown: dict[str, NDArray[np.generic]] = {}
+    def _queue(self) -> dict[str, NDArray[np.generic]]:
+        """The columns of the queue, oldest event first."""
+        places = self._queued() % len(self.tables.queue_t)
+        return {name: getattr(self.tables, name)[places] for name in _of("queue")}
+
+    def _fill_queue(self, values: Mapping[str, NDArray[np.generic]], entries: int) -> None:
+        """A new queue with room for `entries`, in which the events inside the window have these values."""
+        capacity = _capacity(entries)
+        places = self._queued() % capacity
         for name, column in _of("queue").items():
-            grown[name] = column.make({"queue": capacity})
-            grown[name][events % capacity] = getattr(old, name)[events % len(old.queue_t)]
-        self._replace(**grown)
+            filled = column.make({"queue": capacity})
+            filled[places] = values[name]
+            self._replace(**{name: filled})
 
     def snapshot(self, nodes: int | None = None) -> dict[str, NDArray[np.generic]]:
         """Copies of all that was counted (of the first `nodes` nodes), for saving.
@@ -104,8 +108,7 @@ class Counters:
             if name == "bank":
                 place = np.empty(len(tables.bank_key), np.int64)
                 place[order] = np.arange(len(order))
-        at = self._queued() % len(tables.queue_t)
-        saved |= {name: getattr(tables, name)[at] for name in _of("queue")}
+        saved |= self._queue()
         saved["queue_slot"] = place[saved["queue_slot"]]
         return {**saved, "ints": tables.ints.copy()}
 
@@ -123,12 +126,7 @@ class Counters:
             self._replace(**new)
             if name == "bank":
                 slots = moved[saved["queue_slot"]]
-        events = self._queued()
-        capacity = max(_FIRST_CAPACITY, 1 << (2 * len(events) - 1).bit_length())
-        for name, column in _of("queue").items():
-            values = column.make({"queue": capacity})
-            values[events % capacity] = slots if name == "queue_slot" else saved[name]
-            self._replace(**{name: values})
+        self._fill_queue({**saved, "queue_slot": slots}, len(slots))
 
 
 def signatures(keys: U64, dim: int) -> NDArray[np.float32]:
@@ -137,6 +135,11 @@ def signatures(keys: U64, dim: int) -> NDArray[np.float32]:
     bits = random_words(0, keys, words).view(np.uint8)
     signs = np.unpackbits(bits, axis=1)[:, :dim].astype(np.float32) * 2 - 1
     return signs / np.float32(np.sqrt(dim))
+
+
+def _capacity(entries: int) -> int:
+    """Places for so many entries: a power of two, at least twice as many."""
+    return max(_FIRST_CAPACITY, 1 << (2 * entries - 1).bit_length())
 
 
 def _by_key(name: str, tables: Tables) -> I64:
@@ -149,7 +152,7 @@ def _by_key(name: str, tables: Tables) -> I64:
 
 def _rehashed(table: str, old: Mapping[str, NDArray[Any]], entries: int) -> tuple[dict[str, NDArray[np.generic]], I64]:
     """A table's columns in a new one with room for `entries`, and the slot that each old slot went to."""
-    capacity = max(_FIRST_CAPACITY, 1 << (2 * entries - 1).bit_length())
+    capacity = _capacity(entries)
     new = {name: column.make({table: capacity}) for name, column in _of(table).items()}
     key = f"{table}_key"
     if table == "bank":

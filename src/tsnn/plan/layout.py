@@ -9,22 +9,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-class Shape(NamedTuple):
-    """Axes of an array and what it holds at first."""
-
-    axes: tuple[str | int, ...]
-    fill: float = 0
-
-
-def shaped(*axes: str | int, fill: float = 0) -> Shape:
-    """The shape in an annotation."""
-    return Shape(axes, fill)
 
 
 class Column(NamedTuple):
@@ -40,17 +28,19 @@ class Column(NamedTuple):
         return np.full(shape, self.fill, self.dtype) if self.fill else np.zeros(shape, self.dtype)
 
 
+def shaped(*axes: str | int, fill: float = 0) -> tuple[tuple[str | int, ...], float]:
+    """What an annotation says of an array beside its dtype: its axes, and what it holds at first."""
+    return axes, fill
+
+
 def columns(table: type) -> dict[str, Column]:
     """Every annotated array of a class, in order."""
     found = {}
     for name, hint in get_type_hints(table, include_extras=True).items():
-        kind, *extras = get_args(hint) or (hint,)
-        if extras and isinstance(extras[0], Shape):
-            found[name] = Column(_dtype(kind), *extras[0])
+        if get_origin(hint) is Annotated:
+            array, (axes, fill) = get_args(hint)
+            last = get_args(array)[
+                -1
+            ]  # NDArray[X] is ndarray[shape, dtype[X]] up to NumPy 2.4, keeps X itself from 2.5 on
+            found[name] = Column((get_args(last) or (last,))[0], axes, fill)
     return found
-
-
-def _dtype(array: Any) -> type[np.generic]:
-    last = get_args(array)[-1]  # NDArray[X] is ndarray[shape, dtype[X]] up to NumPy 2.4, and keeps X itself from 2.5 on
-    dtype: type[np.generic] = (get_args(last) or (last,))[0]
-    return dtype

@@ -27,6 +27,7 @@ from tsnn.plan.tables import (
     pair_of,
     triple_of,
 )
+from tsnn.types import I64
 
 
 @inlined()
@@ -39,11 +40,18 @@ def _push(tab: Tables, node: Int, other: Int, t: float, rel: Int) -> None:
 
 
 @inlined()
+def _slot_of(tab: Tables, keys: I64, used: Int, key: Int) -> Int:
+    """The slot of a key, which takes an empty one if it has none; `used` is the entry of `ints` that counts them."""
+    i = find(keys, key)
+    if keys[i] == EMPTY:
+        keys[i] = key
+        tab.ints[used] += 1
+    return i
+
+
+@inlined()
 def _observe_pair(tab: Tables, u: Int, v: Int, t: float, strength: float) -> None:
-    i = find(tab.pair_key, pair_of(u, v))
-    if tab.pair_key[i] == EMPTY:
-        tab.pair_key[i] = pair_of(u, v)
-        tab.ints[N_PAIRS] += 1
+    i = _slot_of(tab, tab.pair_key, N_PAIRS, pair_of(u, v))
     tab.pair_count[i] += 1
     tab.pair_last[i] = t
     tab.pair_strength[i] = strength
@@ -94,19 +102,11 @@ def _observe_bank(tab: Tables, u: Int, v: Int, rel: Int, t: float, window: float
 def _observe_move(tab: Tables, u: Int, v: Int) -> None:
     previous = tab.last_dst[u, 0]
     if previous >= 0:
-        i = find(tab.succ_key, pair_of(previous, v))
-        if tab.succ_key[i] == EMPTY:
-            tab.succ_key[i] = pair_of(previous, v)
-            tab.ints[N_SUCC] += 1
-        tab.succ_count[i] += 1
+        tab.succ_count[_slot_of(tab, tab.succ_key, N_SUCC, pair_of(previous, v))] += 1
         tab.succ_total[previous] += 1
         if tab.last_dst[u, 1] >= 0:
-            key = triple_of(tab.last_dst[u, 1], previous, v)
-            i = find(tab.trip_key, key)
-            if tab.trip_key[i] == EMPTY:
-                tab.trip_key[i] = key
-                tab.ints[N_TRIPS] += 1
-            tab.trip_count[i] += 1
+            three = triple_of(tab.last_dst[u, 1], previous, v)
+            tab.trip_count[_slot_of(tab, tab.trip_key, N_TRIPS, three)] += 1
     tab.last_dst[u, 2] = tab.last_dst[u, 1]
     tab.last_dst[u, 1] = previous
     tab.last_dst[u, 0] = v

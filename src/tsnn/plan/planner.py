@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,22 +22,8 @@ from tsnn.plan.tables import Options, Rows
 from tsnn.types import F64, I64, Bool
 
 
-@dataclass(frozen=True)
-class PlanSpec:
-    """What the plan has to compute. Times are in the stream's unit."""
-
-    num_neighbors: int = 0  # of each endpoint in the active graph; 0 where there is no diffusion
-    cn_neighbors: int = 20
-    cn_decay: float = 1.0
-    window: float = 0.0  # EdgeBank's; 0 is unlimited
-    common_neighbors: bool = False
-    two_hop: bool = False
-    successor: bool = False
-    attention: int = 0  # neighbors of the source that the score attends to
-    walk_dim: int = 0  # length of the signatures that walks sum up; 0: no walks
-    walk_decay: float = 1.0  # time in which a step of a walk fades by 1/e
-    activity_decay: float = 1.0  # time in which an event fades by 1/e from the recent counts
-    buffer: int = 0  # neighbors to remember per node, where that is more than the others ask for
+class PlanSpec(Options):
+    """What the plan has to compute: how a configuration says it, and what follows from it."""
 
     @classmethod
     def of(cls, config: Config, mean_gap: float) -> PlanSpec:
@@ -54,14 +39,14 @@ class PlanSpec:
             successor=features.successor,
             attention=model.num_neighbors if model.attention else 0,
             walk_dim=features.walk_dim if features.walks else 0,
-            walk_decay=features.walk_decay * mean_gap,
-            activity_decay=features.activity_decay * mean_gap,
+            walk_rate=1.0 / (features.walk_decay * mean_gap),
+            activity_rate=1.0 / (features.activity_decay * mean_gap),
             buffer=model.num_neighbors,
         )
 
     def without_states(self) -> PlanSpec:
         """The same facts, without the neighbor lists of the recurrence and of attention."""
-        return replace(self, num_neighbors=0, attention=0, buffer=self.ring)
+        return self._replace(num_neighbors=0, attention=0, buffer=self.ring)
 
     @property
     def ring(self) -> int:
@@ -102,19 +87,7 @@ class Planner:
         self.origin: Any = origin if origin is not None else stream.t[0] if stream.num_events else 0
         rel = np.zeros(stream.num_events, np.int64) if stream.edge_type is None else stream.edge_type
         self._rows = Rows(stream.src, stream.dst, self._clock(stream.t), rel, message_lengths(stream))
-        self._options = Options(
-            num_neighbors=spec.num_neighbors,
-            cn_neighbors=spec.cn_neighbors,
-            attention=spec.attention,
-            common=spec.common_neighbors,
-            two_hop=spec.two_hop,
-            successor=spec.successor,
-            separate_bank=spec.window > 0 or stream.edge_type is not None,
-            window=float(spec.window),
-            cn_decay=float(spec.cn_decay),
-            walk_rate=1.0 / spec.walk_decay,
-            activity_rate=1.0 / spec.activity_decay,
-        )
+        self._options = spec._replace(separate_bank=spec.window > 0 or stream.edge_type is not None)
         self.position = 0
         self.counters = counters or Counters(stream.num_nodes, spec.ring, spec.walk_dim)
         self.counters.introduce(stream.ids.keys)

@@ -171,7 +171,7 @@ def mark_source(tab: Tables, scr: Scratch, opt: Options, u: Int) -> Marked:
     stamp = scr.stamp[0]
     distinct = 0
     mass = 0.0
-    if not (opt.common or opt.two_hop):
+    if not (opt.common_neighbors or opt.two_hop):
         return stamp, distinct, mass
     for back in range(ring_size(tab, u, opt.cn_neighbors)):
         at = ring_at(tab, u, back)
@@ -237,7 +237,7 @@ def shared_facts(
     else:
         row[AT.bank_count] = row[AT.pair_count]
         row[AT.bank_gap] = row[AT.pair_gap]
-    if opt.common or opt.two_hop:
+    if opt.common_neighbors or opt.two_hop:
         _neighbor_facts(tab, scr, opt, c, t, marked, row)
     if opt.successor:
         _successor_facts(tab, u, c, row)

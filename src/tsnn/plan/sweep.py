@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tsnn.kernel_cache import inlined, kernel
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.plan.observing import observe
-from tsnn.plan.query_facts import Marked, mark_source, own_facts, shared_facts, source_facts, walk_facts
+from tsnn.plan.query_facts import mark_source, own_facts, shared_facts, source_facts, walk_facts
 from tsnn.plan.tables import N_PAIRS, Int, Options, Rows, Scratch, Tables, borrow, ring_at, ring_size
 from tsnn.types import F64, I32, I64
 
@@ -138,31 +138,16 @@ def _plan_score(tab: Tables, scr: Scratch, opt: Options, nodes: I64, q: Int, t: 
         n0 = _enter(scr, nodes, c, n0)
         out.cand_h[j] = scr.cur_h[c]
         out.cand_F[j] = scr.cur_F[c]
-        _candidate_facts(tab, scr, opt, u, c, rel, t, worth, marked, out.facts[j])
+        row = out.facts[j]
+        for i in range(len(row)):
+            row[i] = scr.source[i]
+        own_facts(tab, opt, c, t, row)
+        shared_facts(tab, scr, opt, u, c, rel, t, marked, row)
+        if tab.walk.shape[2]:
+            walk_facts(tab, opt, u, c, t, worth, row)
     if opt.attention:
         n0 = _plan_neighbors(tab, scr, opt, nodes, u, t, q, out, n0)
     return n0
-
-
-@inlined()
-def _candidate_facts(
-    tab: Tables,
-    scr: Scratch,
-    opt: Options,
-    u: Int,
-    c: Int,
-    rel: Int,
-    t: float,
-    worth: float,
-    marked: Marked,
-    row: F64,
-) -> None:
-    for i in range(len(row)):
-        row[i] = scr.source[i]
-    own_facts(tab, opt, c, t, row)
-    shared_facts(tab, scr, opt, u, c, rel, t, marked, row)
-    if tab.walk.shape[2]:
-        walk_facts(tab, opt, u, c, t, worth, row)
 
 
 @kernel()

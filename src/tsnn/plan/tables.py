@@ -86,19 +86,21 @@ class Scratch(NamedTuple):
 
 
 class Options(NamedTuple):
-    """The plan's switches, as numbers."""
+    """What the plan computes, with times in the stream's unit. A configuration becomes one as a `PlanSpec`."""
 
-    num_neighbors: int
-    cn_neighbors: int
-    attention: int
-    common: bool
-    two_hop: bool
-    successor: bool
-    separate_bank: bool
-    window: float
-    cn_decay: float
-    walk_rate: float  # decay of a step of a walk, per time unit
-    activity_rate: float  # decay of the recent counts
+    num_neighbors: int = 0  # of each endpoint in the active graph; 0 where there is no diffusion
+    cn_neighbors: int = 20
+    cn_decay: float = 1.0
+    window: float = 0.0  # EdgeBank's; 0 is unlimited
+    separate_bank: bool = False  # EdgeBank has a table of its own, because of a window or of relations
+    common_neighbors: bool = False
+    two_hop: bool = False
+    successor: bool = False
+    attention: int = 0  # neighbors of the source that the score attends to
+    walk_dim: int = 0  # length of the signatures that walks sum up; 0: no walks
+    walk_rate: float = 1.0  # a step of a walk fades by exp(-rate * time)
+    activity_rate: float = 1.0  # so does an event in the recent counts
+    buffer: int = 0  # neighbors to remember per node, where that is more than the others need
 
 
 class Rows(NamedTuple):

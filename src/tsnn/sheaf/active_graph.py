@@ -35,11 +35,6 @@ def stars(mult_src: Tensor, mult_dst: Tensor, is_loop: bool) -> Stars:
     return Stars(leaf, leaf.clone().fill_diagonal_(0))
 
 
-def degrees(mult_src: Tensor, mult_dst: Tensor, is_loop: bool) -> Tensor:
-    """Active degrees d_a^0 (n,): repeated and self entries count."""
-    return stars(mult_src, mult_dst, is_loop).degrees()
-
-
 def safe_degrees(degree: Tensor) -> Tensor:
     """max(degree, 1), the normalization that leaves isolated nodes alone (eq:norm_sheaf_lap)."""
     return degree.clamp(min=1)

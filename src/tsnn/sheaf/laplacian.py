@@ -48,8 +48,8 @@ def synchronization(maps: Tensor) -> Tensor:
     return flatten_blocks(eye[:, :, None, None] * maps.unsqueeze(-3))
 
 
-def lift(matrix: Tensor, d: int) -> Tensor:
-    """matrix ⊗ I_d."""
+def per_coordinate(matrix: Tensor, d: int) -> Tensor:
+    """matrix ⊗ I_d: the matrix of a graph acts on each of d coordinates alike."""
     return torch.kron(matrix, torch.eye(d, dtype=matrix.dtype, device=matrix.device))
 
 

@@ -31,12 +31,9 @@ class ActiveSet:
         for name in ("h", "F", "mult_src", "mult_dst", "gain"):
             object.__setattr__(self, name, getattr(self, name).detach().to("cpu", torch.float64))
 
-    def normalized_only(self) -> ActiveSet:
-        """The same set with D_theta = I; made once, so that its dense operators are."""
-        return self._plain
-
     @cached_property
-    def _plain(self) -> ActiveSet:
+    def normalized_only(self) -> ActiveSet:
+        """The same set with D_theta = I."""
         return replace(self, gain=torch.ones_like(self.gain))
 
     def step(self, h: Tensor | None = None) -> Tensor:

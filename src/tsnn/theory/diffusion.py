@@ -17,7 +17,7 @@ STEP_ROUNDING = 1e-6  # a float32 run rounds its step; at the bound that roundin
 
 def energy(active: ActiveSet) -> Check:
     """thm:energy: the gradient of the energy is L_F z and the D_theta = I step is its Delta-gradient step."""
-    plain = active.normalized_only()
+    plain = active.normalized_only
     stalks = plain.h.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(plain.energy(stalks), stalks)
     z = plain.h.flatten()
@@ -50,17 +50,21 @@ def feature_scaled(active: ActiveSet) -> Check:
 
 def energy_descent(active: ActiveSet) -> Check:
     """cor:energy_descent: the descent bound with D_theta = I, which needs a step of at most 1."""
-    plain = active.normalized_only()
+    plain = active.normalized_only
     return conclude(
         "cor:energy_descent",
         "normalized diffusion with a step of at most 1 never raises the energy of any state",
-        [*_descent(plain), _energy_over_all_states(plain)],
+        [
+            *_descent(plain),
+            # the energy of each mode is scaled by (1 - eta lambda)^2
+            at_most("energy along mode", (1.0 - _shrinkage(plain)).square(), 1.0, relative=STEP_ROUNDING),
+        ],
     )
 
 
 def nonexpansive(active: ActiveSet) -> Check:
     """thm:nonexpansive: with D_theta = I and a step of at most 1/2 the update is firmly non-expansive."""
-    plain = active.normalized_only()
+    plain = active.normalized_only
     shrink = _shrinkage(plain)
     z, moved = plain.h.flatten(), plain.step().flatten()
     firm = _norm(moved, plain.degree) + _norm(z - moved, plain.degree)
@@ -82,7 +86,7 @@ def step_size_bound(gain: Tensor, step_size: float | Tensor) -> Check:
         "the step size is positive and at most one over the largest gain",
         [
             at_most("step size", step_size, gain.detach().double().max().reciprocal(), relative=STEP_ROUNDING),
-            at_most("sign of the step size", -_double(step_size), 0.0),
+            at_most("sign of the step size", -step_size, 0.0),
         ],
     )
 
@@ -98,11 +102,6 @@ def _descent(active: ActiveSet) -> list[Margin]:
     ]
 
 
-def _energy_over_all_states(active: ActiveSet) -> Margin:
-    """The energy of each mode is scaled by (1 - eta lambda)^2."""
-    return at_most("energy along mode", (1.0 - _shrinkage(active)).square(), 1.0, relative=STEP_ROUNDING)
-
-
 def _shrinkage(active: ActiveSet) -> Tensor:
     """eta lambda_i of the modes that move, the eigenvectors of B outside its kernel."""
     return active.step_size * active.eigenvalues[active.eigenvalues > KERNEL_THRESHOLD]
@@ -110,7 +109,3 @@ def _shrinkage(active: ActiveSet) -> Tensor:
 
 def _norm(z: Tensor, metric: Tensor) -> Tensor:
     return (metric * z.square()).sum()
-
-
-def _double(value: float | Tensor) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.float64)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tsnn.sheaf.laplacian import graph_laplacian, lift, random_walk, synchronization
+from tsnn.sheaf.laplacian import graph_laplacian, per_coordinate, random_walk, synchronization
 from tsnn.theory.active import ActiveSet
 from tsnn.theory.check import Check, at_most, conclude, equal
 from tsnn.theory.diffusion import STEP_ROUNDING
@@ -25,7 +25,9 @@ def stale(stored: ActiveSet, reference: Tensor) -> Check:
         "thm:stale",
         "stale frames shift the operator by at most twice their drift and its Lipschitz constant in proportion",
         [
-            equal("factorization at", stored.random_walk, S.mT @ lift(random_walk(graph_laplacian(A), A), d) @ S),
+            equal(
+                "factorization at", stored.random_walk, S.mT @ per_coordinate(random_walk(graph_laplacian(A), A), d) @ S
+            ),
             at_most("operator shift", operator_shift(stored, fresh), 2.0 * drift),
             at_most("Lipschitz constant", lipschitz, allowed, relative=STEP_ROUNDING),
         ],

@@ -31,14 +31,14 @@ def orthogonal(F: Tensor, *, eps: float) -> Check:
 def low_rank(F: Tensor, partner: Tensor, *, eps: float) -> Check:
     """lem:low_rank on nodes F (m, k, d) and, for the transport, one partner each (m, k, d)."""
     U_to, U_from = frame_matrix(F.double(), eps), frame_matrix(partner.double(), eps)
-    live_to, live_from = _live(F, eps), _live(partner, eps)
+    applied_to, applied_from = _applied(F, eps), _applied(partner, eps)
     return conclude(
         "lem:low_rank",
-        "a frame differs from the identity in at most its live reflectors, a transport in those of both ends",
+        "a frame differs from the identity in at most the reflectors it applies, a transport in those of both ends",
         [
-            at_most("rank(U - I) of node", rank_from_identity(U_to), live_to),
-            at_most("rank(U - I) of partner", rank_from_identity(U_from), live_from),
-            at_most("rank(Q - I) of pair", rank_from_identity(U_to.mT @ U_from), live_to + live_from),
+            at_most("rank(U - I) of node", rank_from_identity(U_to), applied_to),
+            at_most("rank(U - I) of partner", rank_from_identity(U_from), applied_from),
+            at_most("rank(Q - I) of pair", rank_from_identity(U_to.mT @ U_from), applied_to + applied_from),
         ],
     )
 
@@ -119,5 +119,6 @@ def carry_over(before: Tensor, after: Tensor, h: Tensor, *, eps: float, carried:
     )
 
 
-def _live(F: Tensor, eps: float) -> Tensor:
+def _applied(F: Tensor, eps: float) -> Tensor:
+    """How many of a frame's reflectors are long enough to count."""
     return (row_norms(F) > eps).sum(-1)

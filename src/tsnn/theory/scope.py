@@ -36,16 +36,6 @@ def outside_class(message: Message, a: Tensor, b: Tensor, rotations: Tensor, *, 
     )
 
 
-def invariant_message(alpha: Callable[[Tensor], Tensor], beta: Callable[[Tensor], Tensor]) -> Message:
-    """alpha(I) a + beta(I) b with I the Gram triple (m, 3): the class itself (eq:invariant_form)."""
-
-    def message(a: Tensor, b: Tensor) -> Tensor:
-        gram = torch.stack(((a * a).sum(-1), (b * b).sum(-1), (a * b).sum(-1)), dim=-1)
-        return alpha(gram)[:, None] * a + beta(gram)[:, None] * b
-
-    return message
-
-
 def equivariance_defect(message: Message, a: Tensor, b: Tensor, rotations: Tensor) -> Tensor:
     """|Psi(U^T a, U^T b) - U^T Psi(a, b)| per sample, relative to 1 + |Psi| (eq:psi_equiv)."""
     with torch.no_grad():
@@ -61,13 +51,6 @@ def span_defect(message: Message, a: Tensor, b: Tensor) -> Tensor:
         basis = torch.stack((a, b), dim=-1)
         coefficients = torch.linalg.pinv(basis) @ output[..., None]
         return _relative(output - (basis @ coefficients)[..., 0], output)
-
-
-def distance_from_scalar(weight: Tensor) -> float:
-    """|W - c I|_F for the nearest c: zero exactly for the linear maps inside the class."""
-    square = weight.detach().double()
-    eye = torch.eye(len(square), dtype=torch.float64, device=square.device)
-    return float((square - square.diagonal().mean() * eye).norm())
 
 
 def _relative(error: Tensor, output: Tensor) -> Tensor:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from tsnn.sheaf.householder import frame_matrix
-from tsnn.sheaf.laplacian import graph_laplacian, lift, random_walk, symmetric, synchronization
+from tsnn.sheaf.laplacian import graph_laplacian, per_coordinate, random_walk, symmetric, synchronization
 from tsnn.sheaf.transport import synchronize, transport
 from tsnn.theory.active import ActiveSet
 from tsnn.theory.check import Check, Margin, at_most, conclude, equal
@@ -33,12 +32,6 @@ def flat_transport(F: Tensor, walk: Sequence[int], *, eps: float) -> Check:
     )
 
 
-def walk_product(transports: Tensor, walk: Sequence[int]) -> Tensor:
-    """Q_{v0 v1} Q_{v1 v2} ... of any pairwise maps (n, n, d, d): the holonomy when the walk is closed."""
-    eye = torch.eye(transports.shape[-1], dtype=transports.dtype, device=transports.device)
-    return reduce(torch.matmul, (transports[a, b] for a, b in pairwise(walk)), eye)
-
-
 def sync_equiv(active: ActiveSet) -> Check:
     """prop:sync_equiv: distances, inner products, norms and all three Laplacians in common coordinates."""
     return conclude(
@@ -51,7 +44,7 @@ def sync_equiv(active: ActiveSet) -> Check:
 def spectral_equivalence(active: ActiveSet) -> Check:
     """cor:spectral_equivalence: the graph's spectrum d times over, inside [0, 2] whatever the degrees."""
     d = active.h.shape[-1]
-    spectrum = active.normalized_only().eigenvalues
+    spectrum = active.normalized_only.eigenvalues
     graph = symmetric(graph_laplacian(active.adjacency), active.adjacency)
     root = active.degree.sqrt()
     return conclude(
@@ -82,9 +75,9 @@ def _laplacian_identities(active: ActiveSet) -> list[Margin]:
     S, d, A = synchronization(active.maps), active.h.shape[-1], active.adjacency
     graph = graph_laplacian(A)
     return [
-        equal("combinatorial Laplacian at", active.laplacian, S.mT @ lift(graph, d) @ S),
-        equal("random-walk Laplacian at", active.random_walk, S.mT @ lift(random_walk(graph, A), d) @ S),
-        equal("symmetric Laplacian at", active.symmetric, S.mT @ lift(symmetric(graph, A), d) @ S),
+        equal("combinatorial Laplacian at", active.laplacian, S.mT @ per_coordinate(graph, d) @ S),
+        equal("random-walk Laplacian at", active.random_walk, S.mT @ per_coordinate(random_walk(graph, A), d) @ S),
+        equal("symmetric Laplacian at", active.symmetric, S.mT @ per_coordinate(symmetric(graph, A), d) @ S),
     ]
 
 

@@ -6,7 +6,7 @@ is forced on it; a step beyond a statement's bound shows as that statement faili
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -41,16 +41,10 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Statement:
-    """One statement over all sampled events: its worst case and where that was."""
+class Statement(Check):
+    """One statement over all sampled events: its worst check, and where that was."""
 
-    label: str
     kind: str
-    claim: str
-    passed: bool
-    slack: float  # bound + tolerance - value in the worst case
-    tolerance: float
-    where: str
     row: int  # of the event that was worst
     events: int  # how many it was checked on
     failed: int  # on how many of them it does not hold
@@ -190,7 +184,10 @@ class _Checker:
         turns = torch.linalg.qr(torch.randn(len(a), d, d, generator=generator, dtype=torch.float64)).Q
         updater = deepcopy(self.model.updater).double()
         yield scope.psi_equiv(lambda x, y: x - y, a, b, turns, name="the difference that diffusion sums")
-        message = _message(updater.message, context)
+
+        def message(x: Tensor, y: Tensor) -> Tensor:
+            return updater.message(torch.cat([x, y, context], dim=1))
+
         yield scope.outside_class(message, a, b, turns, name="the run's MLP_msg")
         yield scope.outside_class(lambda x, y: updater.gru(y, x), a, b, turns, name="the run's GRU")
 
@@ -205,10 +202,6 @@ class _Checker:
             largest_active_set=max(len(sample.active.h) for sample in self.taken),
             forced=self.forced,
         )
-
-
-def _message(network: Callable[[Tensor], Tensor], context: Tensor) -> scope.Message:
-    return lambda a, b: network(torch.cat([a, b, context], dim=1))
 
 
 def _all_norms(taken: list[EventSample]) -> Tensor:
@@ -240,15 +233,6 @@ def _worst(found: list[tuple[int, Check]]) -> list[Statement]:
 
 def _statement(group: list[tuple[int, Check]]) -> Statement:
     row, worst = min(group, key=lambda item: (item[1].passed, item[1].slack))
-    return Statement(
-        label=worst.label,
-        kind=KINDS[worst.label.partition(":")[0]],
-        claim=worst.claim,
-        passed=worst.passed,
-        slack=worst.slack,
-        tolerance=worst.tolerance,
-        where=worst.where,
-        row=row,
-        events=len(group),
-        failed=sum(not check.passed for _, check in group),
-    )
+    kind = KINDS[worst.label.partition(":")[0]]
+    failed = sum(not check.passed for _, check in group)
+    return Statement(**vars(worst), kind=kind, row=row, events=len(group), failed=failed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
@@ -14,6 +16,7 @@ from tsnn.theory.check import Check, at_most, conclude
 
 Place = tuple[int, float]  # a node at a time
 Colors = dict[Place, int]
+Numbers = defaultdict[Hashable, int]  # an injective hash: a key that is new gets the next number
 
 
 class TemporalGraph(NamedTuple):
@@ -29,13 +32,6 @@ class _Incidence(NamedTuple):
     t: float
     neighbor: int
     mark: int  # label, and transport where there is one
-
-
-class _Interner(dict[Hashable, int]):
-    """An injective hash: equal keys, and only those, get equal numbers."""
-
-    def number(self, key: Hashable) -> int:
-        return self.setdefault(key, len(self))
 
 
 def twl(graph: TemporalGraph, attributes: Sequence[Hashable], frames: Tensor, depth: int, *, eps: float) -> Check:
@@ -64,12 +60,12 @@ def temporal_colors(
     With `frames` (n, k, d) each message carries its transport too; `recent` keeps only the latest neighbors, as
     the practical model does and the proposition does not.
     """
-    intern = _Interner()
-    history = _histories(graph, len(attributes), intern, frames, eps)
+    numbers: Numbers = defaultdict(itertools.count().__next__)
+    history = _histories(graph, len(attributes), numbers, frames, eps)
     times = [*sorted(set(graph.t)), inf]
-    rounds = [{(v, s): intern.number(("start", a)) for v, a in enumerate(attributes) for s in times}]
+    rounds = [{(v, s): numbers["start", a] for v, a in enumerate(attributes) for s in times}]
     for _ in range(depth):
-        rounds.append(_refine(rounds[-1], history, intern, recent))
+        rounds.append(_refine(rounds[-1], history, numbers, recent))
     return rounds
 
 
@@ -81,23 +77,23 @@ def mixed_classes(fine: Mapping[Place, int], coarse: Mapping[Place, int]) -> int
     return sum(len(colors) > 1 for colors in seen.values())
 
 
-def _refine(colors: Colors, history: list[list[_Incidence]], intern: _Interner, recent: int | None) -> Colors:
+def _refine(colors: Colors, history: list[list[_Incidence]], numbers: Numbers, recent: int | None) -> Colors:
     refined = {}
     for (v, now), own in colors.items():
         past = [e for e in history[v] if e.t < now]
         kept = past if recent is None else past[-recent:]
         messages = sorted((colors[e.neighbor, e.t], e.mark, e.t) for e in kept)
-        refined[v, now] = intern.number((own, *messages))
+        refined[v, now] = numbers[own, *messages]
     return refined
 
 
 def _histories(
-    graph: TemporalGraph, num_nodes: int, intern: _Interner, frames: Tensor | None, eps: float
+    graph: TemporalGraph, num_nodes: int, numbers: Numbers, frames: Tensor | None, eps: float
 ) -> list[list[_Incidence]]:
     maps = None if frames is None else frame_matrix(frames.detach().double().cpu(), eps)
     history: list[list[_Incidence]] = [[] for _ in range(num_nodes)]
     for u, v, t, label in zip(graph.src, graph.dst, graph.t, graph.label, strict=True):
         for to, source in {(u, v), (v, u)}:
             extra = b"" if maps is None else (maps[to].mT @ maps[source]).numpy().tobytes()
-            history[to].append(_Incidence(t, source, intern.number(("mark", label, extra))))
+            history[to].append(_Incidence(t, source, numbers["mark", label, extra]))
     return history
