@@ -74,3 +74,13 @@ def test_a_missing_relation_is_never_the_first_one():
         with pytest.raises(InputError, match="row 1 is missing"):
             make_stream([1, 2, 3], [2, 3, 1], [0, 1, 2], edge_type=kinds)
     assert make_stream([1, 2], [2, 3], [0, 1], edge_type=[4, 0]).description.relations == ()
+
+
+def test_columns_with_the_types_of_nodes_are_remembered(tmp_path):
+    table, path = tmp_path / "visits.csv", tmp_path / "visits.parquet"
+    table.write_text("who,what,of,t\nann,x,shop,1\nbob,y,school,2\nann,y,school,3\n")
+    stream = read_table(table, src="who", dst="what", node_type=(None, "of"))
+    assert read_table(table, like=stream.description).fingerprint() == stream.fingerprint()
+    write_table(stream, path)
+    assert read_table(path).fingerprint() == read_table(path, like=stream.description).fingerprint()
+    assert read_table(path).fingerprint() == stream.fingerprint()

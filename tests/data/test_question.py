@@ -48,15 +48,16 @@ def test_training_draws_from_those_who_may_be_recommended(types: bool) -> None:
 def test_all_means_every_node_everywhere() -> None:
     stream, question = shop(), Question(candidates="all")
     assert question.may_answer(in_degree(stream, 200), None).all()
-    np.testing.assert_array_equal(question.pool(stream, 200).nodes, np.arange(20))
+    np.testing.assert_array_equal(question.pool(stream).nodes, np.arange(20))
+    np.testing.assert_array_equal(question.pool(stream, 200).nodes, np.delete(np.arange(20), ITEMS[-1]))
     np.testing.assert_array_equal(question.pool(shop(types=True)).of_type(1), ITEMS)
 
 
 def test_a_pool_is_told_by_its_rows_and_sorted_by_type() -> None:
     stream = make_stream([0, 1, 2, 3], [4, 6, 5, 7], range(4), node_type=[0, 0, 0, 0, 1, 0, 0, 1])
     early, whole = Question().pool(stream, 3), Question().pool(stream)
-    assert [early.of_type(kind).tolist() for kind in (0, 1)] == [[5, 6], [4]]
-    assert [whole.of_type(kind).tolist() for kind in (0, 1)] == [[5, 6], [4, 7]]
+    assert [early.of_type(kind).tolist() for kind in (0, 1)] == [[0, 1, 2, 5, 6], [4]]
+    assert [whole.of_type(kind).tolist() for kind in (0, 1)] == [[0, 1, 2, 3, 5, 6], [4, 7]]
 
 
 def test_what_may_be_known_are_the_cuts_of_its_visibility() -> None:

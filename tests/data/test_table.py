@@ -167,3 +167,43 @@ def test_real_tables(data_root, name):
     stream = read_table(path)
     pairs = len(np.unique(stream.src * stream.num_nodes + stream.dst))
     assert (stream.num_nodes, stream.num_events, pairs, len(np.unique(stream.t))) == TABLES[name]
+
+
+TYPED = "who,is,what,of,t\nann,adult,x,shop,1\nbob,child,y,school,2\nann,adult,bob,child,3\n"
+
+
+def kinds_of(stream):
+    return dict(zip(stream.ids.external, stream.node_type.tolist(), strict=True))
+
+
+def test_columns_may_hold_the_types_of_both_ends(tmp_path):
+    table = tmp_path / "visits.csv"
+    table.write_text(TYPED)
+    stream = read_table(table, src="who", dst="what", node_type=("is", "of"))
+    assert kinds_of(stream) == {"ann": 0, "bob": 1, "x": 3, "y": 2}
+    assert from_pandas(pd.read_csv(table), src="who", dst="what", node_type=("is", "of")).num_types == 4
+
+
+def test_a_side_without_a_column_is_a_type_of_its_own(tmp_path):
+    table = tmp_path / "visits.csv"
+    table.write_text(TYPED.replace("bob,child,3", "y,school,3"))
+    assert kinds_of(read_table(table, src="who", dst="what", node_type=(None, "of"))) == {
+        "ann": 2, "bob": 2, "x": 1, "y": 0,
+    }  # fmt: skip
+    table.write_text(TYPED)
+    with pytest.raises(InputError, match="node 'bob' is of type 'source' and of type 'child'"):
+        read_table(table, src="who", dst="what", node_type=(None, "of"))
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("ann,child,x,shop,4", "node 'ann' is of type 'adult' and of type 'child'; give every node one type"),
+        ("ann,,x,shop,4", "type of the source of row 3 is missing"),
+    ],
+)
+def test_types_that_contradict_or_lack_are_refused(tmp_path, row, words):
+    table = tmp_path / "visits.csv"
+    table.write_text(f"{TYPED}{row}\n")
+    with pytest.raises(InputError, match=words):
+        read_table(table, src="who", dst="what", node_type=("is", "of"))

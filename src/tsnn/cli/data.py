@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from tsnn.cli.display import console, print_json
-from tsnn.cli.options import Data, Json
-from tsnn.cli.train import table_columns
+from tsnn.cli.options import Data, DstType, Json, NodeTypeFile, SrcType
+from tsnn.cli.train import node_types, table_columns
 from tsnn.data.table import write_table
 from tsnn.evaluation.catalog import default_split, list_data, load
 from tsnn.types import Visibility
@@ -80,10 +80,14 @@ def import_(
         list[str] | None, typer.Option(help="Column with an event feature; may be given several times.")
     ] = None,
     edge_type: Annotated[str | None, typer.Option(help="Column of the relation.")] = None,
+    src_type: SrcType = None,
+    dst_type: DstType = None,
+    node_type: NodeTypeFile = None,
     sort: Annotated[bool, typer.Option(help="Sort the rows by time.")] = False,
 ) -> None:
     """Check a table, sort it if asked, and write it as a stream that `tsnn train` reads as it is."""
-    columns = table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type, sort=sort)
+    types = node_types(src_type, dst_type, node_type)
+    columns = table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type, node_type=types, sort=sort)
     stream = load(path, **columns)
     write_table(stream, out)
     Console().print(f"{stream.num_events:,} events of {stream.num_nodes:,} nodes written to {out}")

@@ -84,4 +84,5 @@ def print_figures(results: list[dict[str, Any]]) -> None:
     out = Console()
     out.print(table)
     remark = f"Protocol {card['protocol']}: {card['updates']}. Negatives: {card['negatives']['strategy']}. "
+    remark += f"Candidates: {card['question']['candidates']}. "
     out.print(remark + f"Figures: {card['aggregation']}.", style="dim", highlight=False)

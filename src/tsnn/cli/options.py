@@ -19,3 +19,8 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="section.key=v
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 PopulationSize = Annotated[int | None, typer.Option(min=1, help="Train so many runs at once, on a GPU.")]
+SrcType = Annotated[str | None, typer.Option(help="Column that holds the node type of the source.")]
+DstType = Annotated[str | None, typer.Option(help="Column that holds the node type of the destination.")]
+NodeTypeFile = Annotated[
+    str | None, typer.Option("--node-type", help="Table of two columns, node and type, in place of --src-type.")
+]

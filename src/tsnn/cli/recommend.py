@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from tsnn.cli.display import print_json
 from tsnn.cli.options import Json, RunFolder
+from tsnn.data.question import CANDIDATES
 from tsnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,19 +33,28 @@ def recommend(
     at: At = None,
     edge_type: EdgeType = None,
     exclude_seen: Annotated[bool, typer.Option("--exclude-seen", help="Leave out past destinations.")] = False,
+    candidates: Annotated[
+        str | None,
+        typer.Option(
+            help="Who is ranked: destinations (past ones, or nodes of a type that has been one), all nodes, or a FILE "
+            "of ids, one a line. By default what the run's card says, which is what its figures were made with."
+        ),
+    ] = None,
     two_stage: Annotated[
         bool, typer.Option("--two-stage", help="Rank a shortlist instead of every candidate.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """The likeliest next destinations of a source, among the nodes that have been a destination."""
+    """The likeliest next destinations of a source, among those that the run was trained to tell apart."""
     from tsnn.online.predictor import Predictor
 
     predictor = Predictor.load(run)
     source, time = node_id(predictor, src), predictor.question_time(at)
-    best = predictor.recommend(source, time, top, exclude_seen=exclude_seen, edge_type=edge_type, exact=not two_stage)
+    ranked = who_is_ranked(predictor, candidates)
+    best = predictor.recommend(source, time, top, ranked, exclude_seen, edge_type, exact=not two_stage)
     if json:
-        print_json({"src": source, "t": time, "recommendations": [asdict(one) for one in best]})
+        who = candidates or predictor.run.question.candidates
+        print_json({"src": source, "t": time, "candidates": who, "recommendations": [asdict(one) for one in best]})
         return
     table = Table("", "destination", "score", "geometric", "residual", "EdgeBank", title=f"{src} at {time}")
     for rank, one in enumerate(best, 1):
@@ -59,3 +70,14 @@ def node_id(predictor: Predictor, text: str) -> Hashable:
     if text.removeprefix("-").isdecimal() and predictor.knows(int(text)):
         return int(text)
     raise InputError(f"the run has never heard of node {text!r}; give an id of its data.")
+
+
+def who_is_ranked(predictor: Predictor, text: str | None) -> str | list[Hashable] | None:
+    """What --candidates means: a word of the question, or the ids in a file."""
+    if text is None or text in CANDIDATES:
+        return text
+    path = Path(text)
+    if not path.is_file():
+        raise InputError(f"--candidates {text} is neither {' nor '.join(CANDIDATES)} nor a file of ids, one a line.")
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return [node_id(predictor, line) for line in dict.fromkeys(lines) if line]

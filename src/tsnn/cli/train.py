@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tsnn.cli.display import console, print_figures, print_json, shown_bar
-from tsnn.cli.options import Data, Json, Settings
+from tsnn.cli.options import Data, DstType, Json, NodeTypeFile, Settings, SrcType
 from tsnn.config import Config, parse_override
+from tsnn.errors import ConfigError
 from tsnn.evaluation.catalog import load
 from tsnn.files import check_folder_target
 
@@ -31,6 +32,9 @@ def train(
         list[str] | None, typer.Option(help="Column with an event feature; may be given several times.")
     ] = None,
     edge_type: Annotated[str | None, typer.Option(help="Column that holds the relation.")] = None,
+    src_type: SrcType = None,
+    dst_type: DstType = None,
+    node_type: NodeTypeFile = None,
     compare: Annotated[bool, typer.Option(help="Evaluate the baselines beside the model.")] = True,
     json: Json = False,
 ) -> None:
@@ -41,7 +45,8 @@ def train(
 
     check_folder_target(out)
     settings = Config.build(config, dict(parse_override(text) for text in set_ or []))
-    stream = load(data, **table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type))
+    types = node_types(src_type, dst_type, node_type)
+    stream = load(data, **table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type, node_type=types))
     tracers: list[Tracer] = []
 
     def follow(scorer: ModelScorer, questions: Questions) -> list[Tracer]:
@@ -61,3 +66,10 @@ def train(
 def table_columns(**columns: Any) -> dict[str, Any]:
     """The column names that were given."""
     return {name: value for name, value in columns.items() if value}
+
+
+def node_types(src_type: str | None, dst_type: str | None, path: str | None) -> Any:
+    """Where the types of nodes stand: in columns of the table, or in a table of their own."""
+    if path and (src_type or dst_type):
+        raise ConfigError("--node-type gives every node a type already; leave out --src-type and --dst-type.")
+    return (src_type, dst_type) if src_type or dst_type else path

@@ -23,11 +23,14 @@ class Roles:
     t: str = "t"
     msg: tuple[str, ...] = ()
     edge_type: str | None = None
+    src_type: str | None = None  # of the node, where the rows say it
+    dst_type: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that plays one."""
-        return (self.src, self.dst, self.t, *self.msg, *((self.edge_type,) if self.edge_type else ()))
+        optional = (self.edge_type, self.src_type, self.dst_type)
+        return (self.src, self.dst, self.t, *self.msg, *(column for column in optional if column))
 
 
 @dataclass(frozen=True)

@@ -68,15 +68,23 @@ class Question:
         return self.visibility.cuts(split.stream.t, split.segment_starts)
 
     def pool(self, stream: EventStream, rows: int | None = None) -> Pool:
-        """Whom negatives are drawn from, as the first `rows` of a stream tell it (by default all of them)."""
-        nodes = np.arange(stream.num_nodes) if self.candidates == "all" else np.unique(stream.dst[:rows])
+        """Whom negatives are drawn from, as the first `rows` of a stream tell it (by default all of them).
+
+        They are those who may answer at that moment, but for nodes that later rows introduce.
+        """
+        chosen = np.bincount(stream.dst[:rows], minlength=stream.num_nodes)
+        known = np.ones(stream.num_nodes, np.bool_)
+        if rows is not None:
+            known[stream.src[rows:]] = known[stream.dst[rows:]] = False
+            known[stream.src[:rows]] = known[stream.dst[:rows]] = True
+        nodes = np.flatnonzero(known & self.may_answer(chosen, stream.node_type))
         types = node_types(stream, nodes)
         order = np.argsort(types, kind="stable")
         starts = np.searchsorted(types[order], np.arange(max(stream.num_types, 1) + 1))
         return Pool(nodes[order], starts.astype(np.int64))
 
     def may_answer(self, in_degree: I64, node_type: I64 | None) -> Bool:
-        """Which nodes may be recommended, given how often each has been a destination so far.
+        """Which nodes may be the answer, given how often each has been a destination so far.
 
         Where nodes have types, one of a type that has been a destination may be the next, though never chosen yet.
         """

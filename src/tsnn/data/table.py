@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 
 from tsnn.data.description import Cleaning, Description, Roles
 from tsnn.data.events import EventStream, NodeIds, make_stream
+from tsnn.data.node_types import types_by_side
 from tsnn.errors import InputError
 from tsnn.files import write_whole
 
 MsgColumns = str | list[str] | tuple[str, ...] | None
 """Names of feature columns; `"auto"` takes every numeric column that is not named otherwise."""
 
-NodeTypes = Mapping[Any, Any] | Path | str | None
-"""Types by external id: a mapping, or a table whose first column is the node and whose second is its type."""
+NodeTypes = Mapping[Any, Any] | Path | str | tuple[str | None, str | None] | None
+"""Types by external id: a mapping, or a table whose first column is the node and whose second is its type. Or the two
+columns that hold the types of a row's source and destination; None where a side is a type of its own."""
 
 _CSV_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
 _PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -46,7 +48,7 @@ def read_table(
     another stream), or when the file was written by `write_table`; the last resort is src, dst and t.
     """
     table = open_table(path)
-    named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type}
+    named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     roles = _roles(table, named, like, stored_description(path))
     cleaning = like.cleaning if like else Cleaning()
     if sort:
@@ -67,7 +69,7 @@ def from_pandas(
 ) -> EventStream:
     """The events of a pandas frame, by column name."""
     columns = {str(label): frame[label] for label in frame.columns}
-    named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type}
+    named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     return _from_columns(columns, _roles(columns, named), node_type, Cleaning(sort=sort), None, name)
 
 
@@ -84,7 +86,7 @@ def from_polars(
 ) -> EventStream:
     """The events of a polars frame, by column name."""
     columns = {label: frame.get_column(label) for label in frame.columns}
-    named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type}
+    named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     return _from_columns(columns, _roles(columns, named), node_type, Cleaning(sort=sort), None, name)
 
 
@@ -157,6 +159,10 @@ def to_numpy(column: pa.ChunkedArray, label: str) -> NDArray[Any]:
     return np.asarray(column.to_numpy())
 
 
+def _type_columns(node_type: NodeTypes) -> dict[str, str | None]:
+    return dict(zip(("src_type", "dst_type"), node_type, strict=True)) if isinstance(node_type, tuple) else {}
+
+
 def _roles(
     table: Mapping[str, Any], named: Mapping[str, Any], like: Description | None = None, own: Description | None = None
 ) -> Roles:
@@ -167,7 +173,7 @@ def _roles(
     roles = replace(usual, **given)
     if named["msg"] is None:
         return roles
-    taken = {roles.src, roles.dst, roles.t, roles.edge_type}
+    taken = {roles.src, roles.dst, roles.t, roles.edge_type, roles.src_type, roles.dst_type}
     return replace(roles, msg=_msg_columns(table, named["msg"], taken))
 
 
@@ -189,7 +195,7 @@ def _from_columns(
     parts = [_feature_column(_pick(table, label), label) for label in roles.msg]
     features = np.concatenate(parts, axis=1) if parts else None
     kinds = None if roles.edge_type is None else _pick(table, roles.edge_type)
-    types = read_node_types(node_type) if isinstance(node_type, str | Path) else node_type
+    types = _types_by_id(table, roles, (src, dst), node_type)
     known = like.relations if like else ()
     stream = make_stream(src, dst, t, features, kinds, types, None, name, cleaning.sort, roles, known)
     return replace(stream, description=replace(stream.description, cleaning=cleaning))
@@ -219,6 +225,18 @@ def _feature_column(column: Any, label: str) -> NDArray[np.float32]:
     return features[:, None] if features.ndim == 1 else features
 
 
+def _types_by_id(
+    table: Mapping[str, Any], roles: Roles, ends: tuple[Any, Any], node_type: NodeTypes
+) -> Mapping[Any, Any] | None:
+    if isinstance(node_type, Mapping):
+        return node_type
+    if isinstance(node_type, str | Path):
+        return read_node_types(node_type)
+    if roles.src_type is None and roles.dst_type is None:
+        return None
+    return types_by_side(ends, tuple([label and _pick(table, label) for label in (roles.src_type, roles.dst_type)]))
+
+
 def read_node_types(path: Path | str) -> dict[Any, Any]:
     """Types by node from a table whose first column is the node and whose second is its type."""
     columns: Iterable[NDArray[Any]] = open_table(path).values()
@@ -242,11 +260,14 @@ def write_table(stream: EventStream, path: Path | str) -> None:
     if stream.edge_type is not None:
         names = stream.description.relations
         columns["edge_type"] = np.array(names, dtype=object)[stream.edge_type] if names else stream.edge_type
+    if stream.node_type is not None:
+        columns |= {"src_type": stream.node_type[stream.src], "dst_type": stream.node_type[stream.dst]}
     msg = _feature_names(stream, set(columns))
     for i, label in enumerate(msg):
         assert stream.msg is not None
         columns[label] = stream.msg[:, i]
-    roles = Roles(msg=msg, edge_type=None if stream.edge_type is None else "edge_type")
+    optional = {part: part for part in ("edge_type", "src_type", "dst_type") if part in columns}
+    roles = Roles(msg=msg, **optional)
     described = Description(roles, Cleaning(), stream.description.relations, stream.description.dates)
     table = pa.table(columns).replace_schema_metadata({METADATA: described.to_json()})
     write_whole(Path(path), lambda partial: pq.write_table(table, partial))
