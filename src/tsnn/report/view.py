@@ -30,7 +30,8 @@ class View:
     step_size: float
     step_bound: float
     trace: Trace | None  # None where the data is not at hand
-    bounds: tuple[int, int, int]  # ends of train, validation and test
+    train_end: int
+    val_end: int
 
     @property
     def replayed(self) -> Trace:
@@ -63,8 +64,6 @@ def make_view(run: Run, trace: Trace | None) -> View:
     journal = run.folder / JOURNAL
     verified = run.folder / VERIFICATION
     sizes = run.metrics["card"]["split"]
-    train_end = sizes["train"]
-    val_end = train_end + sizes["val"]
     bound = float(run.model.updater.gain().detach().max().reciprocal())
     return View(
         name=run.folder.resolve().name,
@@ -75,7 +74,8 @@ def make_view(run: Run, trace: Trace | None) -> View:
         step_size=min(run.config.model.step_size, bound),
         step_bound=bound,
         trace=trace,
-        bounds=(train_end, val_end, val_end + sizes["test"]),
+        train_end=sizes["train"],
+        val_end=sizes["train"] + sizes["val"],
     )
 
 

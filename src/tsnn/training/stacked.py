@@ -33,7 +33,6 @@ from tsnn.model.losses import LOSSES, OF_SCORES, data_losses, loss_weights, scor
 from tsnn.model.time_encoding import encode_gap
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.ahead import ahead
-from tsnn.plan.chunk import ScorePlan
 from tsnn.plan.facts import COLUMN
 from tsnn.plan.planner import Planner, PlanSpec
 from tsnn.training.course import Course, cosine
@@ -85,7 +84,10 @@ class StackedTrainer:
         self._weights = torch.stack([loss_weights(own.loss, self.stack.flat.dtype, self.device) for own in filled])
         self._sound = torch.ones(len(self.stack), dtype=torch.bool, device=self.device)
         if plans is not None:
-            yield from self._warm_up(plans, StackedAdamW(self.stack, self._warm_rates(), filled, clip=False))
+            rates = torch.full_like(self.stack.flat, LR)
+            for name in self.stack.updater:  # which rests meanwhile
+                rates[:, self.stack.columns[name]] = 0.0
+            yield from self._warm_up(plans, StackedAdamW(self.stack, rates, filled, clip=False))
         self._optimizer = StackedAdamW(self.stack, stacked_rates(self.stack, filled), filled)
         self._step = Recorded(self._one_step)
         self._total_steps = self.config.train.epochs * self.rows.steps
@@ -166,8 +168,8 @@ class StackedTrainer:
         """A group's minibatch as the score takes it; see `GroupChunk`."""
         width = 1 + self.config.train.negatives
         src_h, src_F, cand_h, cand_F, pick = torch.split(index.long(), [1, 1, width, width, width], dim=2)
-        data, bank = self._data(group, self._raw(facts)[pick.flatten(1)])
-        return Reads(src_h.squeeze(2), src_F.squeeze(2), cand_h, cand_F, data, bank)
+        data = self._data(group, self._raw(facts)[pick.flatten(1)])
+        return Reads(src_h.squeeze(2), src_F.squeeze(2), cand_h, cand_F, *data)
 
     def _raw(self, facts: Tensor) -> Tensor:
         """Of each row of facts: its features, not yet standardized, encoded gaps, and last the EdgeBank's count."""
@@ -200,13 +202,6 @@ class StackedTrainer:
 
         with ThreadPoolExecutor() as pool:
             return list(pool.map(make, self.models))
-
-    def _warm_rates(self) -> Tensor:
-        """The updater rests meanwhile."""
-        rates = torch.full_like(self.stack.flat, LR)
-        for name in self.stack.updater:
-            rates[:, self.stack.columns[name]] = 0.0
-        return rates
 
     def _warm_up(self, plans: list[WarmPlan], optimizer: StackedAdamW) -> Turns[None]:
         """See `tsnn.training.warmup`."""
@@ -286,21 +281,19 @@ class StackedTrainer:
     def _replay(self, block: Block) -> Tensor:
         """Run the block's rows; the scores of its candidates, (stack, candidates)."""
         versions = self.states.update(block.update, self._shared.context(block.update, self.stream))
-        out = versions.h.new_empty(len(self.stack), len(block.score.cand), dtype=torch.float64)
-        if out.shape[1]:
-            self._score_block(block.score, versions, out)
         self.states.commit(block.update, versions)
-        return out
-
-    def _score_block(self, plan: ScorePlan, versions: Versions, out: Tensor) -> None:
-        """Every candidate for itself, whatever query it belongs to."""
-        each = np.repeat(np.arange(len(plan)), np.diff(plan.ptr))
+        plan = block.score
+        out = versions.h.new_empty(len(self.stack), len(plan.cand), dtype=torch.float64)
+        if not len(plan.cand):
+            return out
+        each = np.repeat(np.arange(len(plan)), np.diff(plan.ptr))  # candidates one by one, with the rows of their query
         codes = (plan.src_h[each], plan.src_F[each], plan.cand_h[:, None], plan.cand_F[:, None])
-        src_h, src_F, cand_h, cand_F = (self._send(rows).long().expand(GROUP, *rows.shape) for rows in codes)
+        src_h, src_F, cand_h, cand_F = (self._send(code).long().expand(GROUP, *code.shape) for code in codes)
         raw = self._raw(self._send(plan.facts.astype(self.config.train.dtype))).expand(GROUP, -1, -1)
         for group, at in enumerate(self.stack.groups):
             reads = Reads(src_h, src_F, cand_h, cand_F, *self._data(group, raw))
             out[at] = self.stack.score(group, versions.h[at], versions.F[at], reads).parts.total.double()
+        return out
 
 
 def _on_host(config: Config) -> Config:

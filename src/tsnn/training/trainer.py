@@ -186,16 +186,14 @@ class Trainer:
 
     def _read_losses(self) -> None:
         """Count the last step's losses, if that has not been done."""
-        if self._unread is not None:
-            unread = self._unread
-            self._unread = None
-            self._count(*unread)
-
-    def _count(self, step: int, values: Tensor, loss: Tensor) -> None:
-        position, course, epochs = self.position, self.course, self.config.train.epochs
+        if self._unread is None:
+            return
+        step, losses, loss = self._unread
+        self._unread = None
         if not torch.isfinite(loss):
             raise TsnnError(f"the loss became {loss.item()} at step {step}; lower train.lr.")
-        terms = values.tolist()
+        position, course, epochs = self.position, self.course, self.config.train.epochs
+        terms = losses.tolist()
         position.sums = [a + b for a, b in zip(position.sums or [0.0] * len(terms), terms, strict=True)]
         position.terms += 1
         mean = position.sums[0] / position.terms
@@ -225,10 +223,9 @@ class Trainer:
         """An epoch's entry in the journal and on the board."""
         means = [total / max(self.position.terms, 1) for total in self.position.sums]
         losses = dict(zip(LOSSES, means, strict=False))
-        entry = {"epoch": epoch, "step": self.position.step, "losses": losses, "validation": metric}
-        self._journal.write(**entry)
+        self._journal.write(epoch=epoch, step=self.position.step, losses=losses, validation=metric)
         if self._board is not None:
-            self._board.entry(**entry)
+            self._board.epoch(epoch, losses, metric)
 
     def _save(self) -> None:
         if self._path is None:
