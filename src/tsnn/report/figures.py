@@ -53,10 +53,7 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif
 
 @contextmanager
 def drawing(label: str, height: float = 2.7) -> Iterator[tuple[Axes, io.StringIO]]:
-    """Axes in the page's style, and a text that holds their SVG element once the block is left.
-
-    `label` says in words what the figure shows.
-    """
+    """Axes in the page's style, and a text that holds their SVG element once the block is left."""
     svg = io.StringIO()
     with matplotlib.rc_context(STYLE | {"svg.hashsalt": label}):
         figure = Figure(figsize=(4.3, height), layout="constrained")
@@ -65,6 +62,7 @@ def drawing(label: str, height: float = 2.7) -> Iterator[tuple[Axes, io.StringIO
 
 
 def _element(figure: Figure, label: str) -> str:
+    """`label` says in words what the figure shows."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
@@ -162,8 +160,9 @@ def share_bars(views: Sequence[View]) -> str:
 
 def distributions(trace: Trace) -> str:
     """Scores of events and of their negatives."""
+    own = trace.positive.sum(1)
+    other = trace.negative.sum(1)
     with drawing("scores of events and of their negatives") as (axes, svg):
-        own, other = trace.positive.sum(1), trace.negative.sum(1)
         low, high = np.quantile(np.concatenate([own, other]), [0.005, 0.995])
         bins = np.linspace(low, high + 1e-9, 50).tolist()
         for values, shade, name in ((other, "#9aa5b1", "negatives"), (own, RUNS[0], "events")):
@@ -278,11 +277,6 @@ def stages(trace: Trace) -> str:
         axes.set(title="Stages of the replay, microseconds", xlim=(0, max(each.values()) * 1.16))
         axes.grid(axis="y", visible=False)
     return svg.getvalue()
-
-
-def heading(metric: str) -> str:
-    """AP, AUC, MRR; hits@10 stays as it is."""
-    return metric if "@" in metric else metric.upper()
 
 
 def number(value: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from tsnn.evaluation.catalog import PROTOCOLS
 from tsnn.evaluation.slices import FEW
 from tsnn.files import write_text
 from tsnn.report import figures
-from tsnn.report.style import CSS
 from tsnn.report.trace import Trace
 from tsnn.report.view import View, make_view
 from tsnn.theory.verify import slack_text
@@ -39,11 +39,12 @@ def write_comparison(runs: Sequence[tuple[Run, Trace | None]], path: Path) -> Pa
 def page(views: Sequence[View]) -> str:
     """The whole document."""
     title = f"{views[0].name} on {views[0].card['data']['name']}" if len(views) == 1 else "Runs side by side"
+    style = files("tsnn.report").joinpath("style.css").read_text("utf-8").strip()
     lead = "".join(f'<p class="lead">{_verdict(view, len(views) > 1)}</p>' for view in views)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<title>{escape(title)}</title><style>{CSS}</style></head><body><main>"
+        f"<title>{escape(title)}</title><style>{style}</style></head><body><main>"
         f"<header><h1>{escape(title)}</h1>{lead}</header>{''.join(_sections(views))}"
         "</main></body></html>\n"
     )
@@ -89,10 +90,11 @@ def _figures(views: Sequence[View]) -> str:
 
 
 def _figure_table(views: Sequence[View]) -> str:
-    parts = [(part, metric) for part in ("val", "test", "new_test") for metric in ("ap", "auc", "mrr", "hits@10")]
+    shown = {"ap": "AP", "auc": "AUC", "mrr": "MRR", "hits@10": "hits@10"}
+    parts = [(part, metric) for part in ("val", "test", "new_test") for metric in shown]
     results = [(view, result) for view in views for result in view.results]
     there = [(p, m) for p, m in parts if any(m in result["metrics"].get(p, {}) for _, result in results)]
-    head = ["scorer", *(f"{part.replace('_', ' ')} {figures.heading(metric)}" for part, metric in there)]
+    head = ["scorer", *(f"{part.replace('_', ' ')} {shown[metric]}" for part, metric in there)]
     rows = []
     for view, result in results:
         own = result is view.metrics

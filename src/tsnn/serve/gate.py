@@ -1,7 +1,6 @@
 """The gate in front of the application: who may enter, how much they may bring, and one log line for each.
 
-It is plain ASGI and stands outside everything else, so that a request with a wrong token or too large a body is
-answered before any of its body is read or parsed.
+It is plain ASGI outside everything else, so that a wrong token or too large a body is refused before any parsing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tsnn.serve.metrics import Metrics
 
-OPEN_PATHS = frozenset({"/"})  # the page holds no data; it asks for the token itself
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 BODY_SECONDS = 30.0
 logger = logging.getLogger("tsnn.serve")
@@ -66,7 +64,7 @@ class Gate:
             self._note(scope, status, time.perf_counter() - began)
 
     def _admit(self, request: Request) -> None:
-        if request.scope["path"] in OPEN_PATHS:
+        if request.scope["path"] == "/":  # the page holds no data; it asks for the token itself
             return
         if self._token is None:
             name = re.sub(r":\d+$", "", request.headers.get("host", ""))

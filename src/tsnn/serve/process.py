@@ -31,14 +31,12 @@ def run_service(
     with _listen(host, port) as listener:
         service = Service(run, queue_length=queue_length, snapshot_every=snapshot_every, say=logger.warning)
         try:
-            application = build_application(service, token=token or None, max_body=max_body)
+            app = build_application(service, token=token or None, max_body=max_body)
             address, bound = listener.getsockname()[:2]
             gc.collect()
             gc.freeze()  # what exists by now stays: later collections skip it, so that no request waits for them
             logger.info("ready", extra={"fields": {"url": f"http://{address}:{bound}", "position": service.applied}})
-            config = uvicorn.Config(
-                application, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=30
-            )
+            config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=30)
             uvicorn.Server(config).run(sockets=[listener])
         except KeyboardInterrupt:
             pass  # SIGINT ends the service as SIGTERM does

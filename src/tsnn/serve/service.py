@@ -333,12 +333,9 @@ class Service:
 
 
 def restore(run: Path, identity: str, say: Say) -> tuple[EventLog, Predictor, int]:
-    """The log, the predictor of the newest whole snapshot (or of the run itself), and the position it stands at.
-
-    The caller holds the folder's lock.
-    """
+    """The log, the predictor of the newest whole snapshot (or of the run itself), and the position it stands at."""
     home = run / HOME
-    sweep_partial(home)
+    sweep_partial(home)  # the caller holds the folder's lock, so nobody is at work on a snapshot
     log = EventLog(home, identity)
     snapshot = newest_snapshot(home, say)
     position = snapshot.position if snapshot else 0

@@ -80,9 +80,7 @@ def _sync(path: Path) -> None:
 
 
 def _newest_first(parent: Path) -> list[Path]:
-    if not parent.is_dir():
-        return []
-    return sorted((path for path in parent.iterdir() if path.name.isdigit()), reverse=True)
+    return sorted((path for path in parent.glob("*") if path.name.isdigit()), reverse=True)
 
 
 def newest_snapshot(home: Path, warn: Say) -> Snapshot | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from tsnn.errors import ConfigError
 
-FOLDER = "tensorboard"
 _ROWS = 2000  # training rows between two points of the running loss
 
 
@@ -18,9 +17,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise ConfigError(
-                "TensorBoard logging needs the package tensorboard; install it with pip install 'tsnn[tensorboard]'."
-            ) from None
+            raise ConfigError("TensorBoard is missing; install it with pip install 'tsnn[tensorboard]'.") from None
         self._writer: Any = SummaryWriter(str(folder))
         self._next = 0
 

@@ -24,7 +24,6 @@ from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.planner import PlanSpec
 from tsnn.training.run import CONFIG, METRICS, FinalState, Run, save_run
-from tsnn.training.tensorboard import FOLDER as BOARD
 from tsnn.training.tensorboard import TensorBoard
 from tsnn.training.trainer import Trainer, check_device
 from tsnn.types import Progress, unwatched
@@ -64,24 +63,22 @@ def train(
     def validate(model: TSNN) -> float:
         return measure(ModelScorer(model, split.stream))
 
-    with closing(TensorBoard(folder / BOARD)) if config.train.tensorboard else nullcontext() as board:
-        trained = Trainer(config, split, validate, folder, progress, board).run()
+    with closing(TensorBoard(folder / "tensorboard")) if config.train.tensorboard else nullcontext() as board:
+        model, course = Trainer(config, split, validate, folder, progress, board).run()
     rivals = compared_baselines(split.stream, config.train.seed) if compare else []
     for i, rival in enumerate(rivals):
         progress(i, len(rivals), f"fitting {rival.name}")
         rival.fit(split, question)
         progress(i + 1, len(rivals), f"fitting {rival.name}")
-    scorer = ModelScorer(trained.model, split.stream)
+    scorer = ModelScorer(model, split.stream)
     questions = make_questions(split, question)
     final = FinalState(scorer, split.stream)
     results = _figures(scorer, split.stream, questions, rivals, [final, *follow(scorer, questions)], progress)
     metrics, *baselines = (result.to_dict() for result in results)
     if compare:
         metrics["baselines"] = baselines
-    course = trained.course
-    best = {"best_epoch": course.best_epoch, "validation": course.best_metric}
-    metrics["training"] = {"epochs": course.epoch, **best}
-    run = save_run(folder, trained.model, split.stream, metrics, final.tensors)
+    metrics["training"] = {"epochs": course.epoch, "best_epoch": course.best_epoch, "validation": course.best_metric}
+    run = save_run(folder, model, split.stream, metrics, final.tensors)
     (folder / "checkpoint.safetensors").unlink(missing_ok=True)
     return run
 
@@ -94,11 +91,9 @@ def _figures(
     listeners: Sequence[Listener],
     progress: Progress,
 ) -> list[Result]:
-    """Figures of the model, then of its rivals, from one replay of the model that the listeners follow too.
-
-    A rival that reads no more than the plain counts, which every plan has, is scored in that same replay.
-    """
+    """Figures of the model, then of its rivals, from one replay of the model that the listeners follow too."""
     own = Answers(questions)
+    # Rivals that read no more than the plain counts, which every plan has, are scored in that same replay.
     beside = {rival.name: answers_of(rival, questions) for rival in rivals if rival.spec == PlanSpec()}
     replay(scorer, stream, [own, *beside.values(), *listeners], progress=progress, text="evaluating")
     found = [own.result(scorer.name)]
