@@ -13,9 +13,8 @@ import playwright.sync_api as playwright
 import pytest
 import uvicorn
 
-from tests.serve.runs import some_events
+from tests.serve.runs import as_event, some_events
 from tsnn.serve.http import PAGE, build_application
-from tsnn.serve.schemas import EventIn
 from tsnn.serve.service import Service
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -39,7 +38,7 @@ class Site:
         self._thread.start()
 
     def observe(self, events: list[dict[str, Any]]) -> None:
-        self.service.submit([EventIn(**event).to_event() for event in events]).result(timeout=30)
+        self.service.submit([as_event(event) for event in events]).result(timeout=30)
 
     def close(self) -> None:
         self._server.should_exit = True
