@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,14 +34,8 @@ MODES = tuple(dict.fromkeys(DGB_MODES + TGB_MODES))
 PROPORTION = 0.15  # of the history (DGB) or of the training span (TGB) that a window covers
 
 _DGB_BEST_MODE = {
-    "mooc": "fixed_proportion",
-    "lastfm": "fixed_proportion",
-    "enron": "fixed_proportion",
-    "CanParl": "fixed_proportion",
-    "USLegis": "fixed_proportion",
-    "UNtrade": "repeat_interval",
-    "UNvote": "repeat_interval",
-    "Contacts": "repeat_interval",
+    **dict.fromkeys(("mooc", "lastfm", "enron", "CanParl", "USLegis"), "fixed_proportion"),
+    **dict.fromkeys(("UNtrade", "UNvote", "Contacts"), "repeat_interval"),
     "SocialEvo": "repeat_threshold",
 }
 
@@ -78,12 +73,12 @@ def mean_repeat_gap(stream: EventStream) -> F64:
     return np.concatenate([[0.0], np.cumsum(change) / np.cumsum(pairs)])
 
 
-class _Heuristic:
-    """No state, nothing to learn: the plan counts, `score` reads."""
+class Stateless:
+    """A scorer that has no state and nothing to learn: the plan counts, `score` reads."""
 
-    name = "heuristic"
+    name: str
 
-    @property
+    @cached_property  # a subclass that counts more sets its own
     def spec(self) -> PlanSpec:
         """The plain counts, which every plan has."""
         from tsnn.plan.planner import PlanSpec
@@ -100,7 +95,7 @@ class _Heuristic:
         """Nothing to write."""
 
 
-class Popularity(_Heuristic):
+class Popularity(Stateless):
     """How often the candidate was a destination."""
 
     name = "popularity"
@@ -110,7 +105,7 @@ class Popularity(_Heuristic):
         return _fact(plan, "dst_in_count")
 
 
-class Recency(_Heuristic):
+class Recency(Stateless):
     """How recently the candidate was a destination."""
 
     name = "recency"
@@ -121,7 +116,7 @@ class Recency(_Heuristic):
         return np.where(age < 0, -1.0, np.repeat(plan.queries.cut, np.diff(plan.score.ptr)) - age)
 
 
-class EdgeBank(_Heuristic):
+class EdgeBank(Stateless):
     """1 if the pair is in memory, 0 if not."""
 
     def __init__(self, mode: str = "unlimited", proportion: float = PROPORTION) -> None:

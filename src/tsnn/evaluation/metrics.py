@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from tsnn.errors import InputError
 from tsnn.types import F64, I64
 
-Metric = Callable[[F64, F64], float]
 BATCH = 200  # positives per batch of the DGB mean
 
 
@@ -36,7 +35,7 @@ def roc_auc(pos: ArrayLike, neg: ArrayLike) -> float:
     return float(roc_auc_score(labels, scores))
 
 
-def mean_over_batches(metric: Metric, pos: ArrayLike, neg: ArrayLike, batch: int = BATCH) -> float:
+def mean_over_batches(metric: Callable[[F64, F64], float], pos: ArrayLike, neg: ArrayLike, batch: int = BATCH) -> float:
     """Unweighted mean of a metric over consecutive batches of paired positives and negatives (DGB)."""
     p, n = _scores(pos, "positive"), _scores(neg, "negative")
     if len(p) != len(n):
@@ -87,10 +86,12 @@ def ranks(scores: ArrayLike, ptr: I64) -> F64:
     Query q holds `scores[ptr[q]:ptr[q+1]]`, positive first; queries may have different numbers of negatives.
     """
     values = _scores(scores, "candidate")
-    sizes = _sizes(ptr, len(values))
+    sizes = np.diff(ptr)
+    if len(ptr) < 2 or ptr[0] != 0 or ptr[-1] != len(values) or (sizes < 2).any():
+        raise InputError(f"query bounds do not cut {len(values)} scores into a positive and its negatives; check ptr.")
     first = np.repeat(values[ptr[:-1]], sizes)
-    greater = _counts(values > first, ptr)
-    equal = _counts(values == first, ptr) - 1  # less the positive itself
+    greater = np.add.reduceat(values > first, ptr[:-1], dtype=np.int64)
+    equal = np.add.reduceat(values == first, ptr[:-1], dtype=np.int64) - 1  # less the positive itself
     result: F64 = 1 + greater + 0.5 * equal
     return result
 
@@ -162,14 +163,3 @@ def _labelled(pos: ArrayLike, neg: ArrayLike) -> tuple[F64, I64]:
     labels = np.concatenate([np.ones(len(p), np.int64), np.zeros(len(n), np.int64)])
     # scikit-learn refuses infinities; ranks carry the same order and the same ties
     return np.unique(np.concatenate([p, n]), return_inverse=True)[1].astype(np.float64), labels
-
-
-def _sizes(ptr: I64, total: int) -> I64:
-    sizes = np.diff(ptr)
-    if len(ptr) < 2 or ptr[0] != 0 or ptr[-1] != total or (sizes < 2).any():
-        raise InputError(f"query bounds do not cut {total} scores into a positive and its negatives; check ptr.")
-    return sizes
-
-
-def _counts(flags: NDArray[np.bool_], ptr: I64) -> I64:
-    return np.add.reduceat(flags, ptr[:-1], dtype=np.int64)  # no segment is empty, see _sizes

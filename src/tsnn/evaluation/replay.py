@@ -52,7 +52,6 @@ class Listener(Protocol):
 
     def hear(self, seen: Replayed, own: Share) -> None:
         """A block is done; `own` are the listener's queries in it and the places of their candidates."""
-        ...
 
 
 def replay(

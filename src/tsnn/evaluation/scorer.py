@@ -40,28 +40,22 @@ class Scorer(Protocol):
     @property
     def name(self) -> str:
         """What reports call it."""
-        ...
 
     @property
     def spec(self) -> PlanSpec:
         """What the plan must compute for it."""
-        ...
 
     def fit(self, split: Split, question: Question) -> None:
         """Learn from the training rows what will be asked; the validation rows may choose when to stop."""
-        ...
 
     def reset_state(self) -> None:
         """Forget every event."""
-        ...
 
     def update(self, plan: Block) -> Any:
         """Run the block's rows; return the versions its scores may read (None without state)."""
-        ...
 
     def score(self, plan: Block, versions: Any) -> F64:
         """Scores of the block's candidates, (nc,); writes nothing."""
-        ...
 
 
 class Step(NamedTuple):
