@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from tsnn.evaluation.baselines import COMPARED
 from tsnn.evaluation.metrics import link_metrics
 from tsnn.study import reproduce as module
 from tsnn.study.configs import FOLDER, config_for, config_path
-from tsnn.study.jobs import Job, identity_of, run_job, shuffle_ties, study_split
+from tsnn.study.jobs import Job, attempt, identity_of, run_job, shuffle_ties, study_split
 from tsnn.study.reproduce import Study, plan, reproduce, run_missing, write_summary
 from tsnn.study.store import ResultStore
 from tsnn.study.tables import DGB, TABLES, addresses, summary
@@ -95,7 +96,7 @@ def test_a_job_that_fails_leaves_the_others_stored(tmp_path):
     cell = plan(TABLES["dgb"], [DATA], small_study(seeds=1))[0]
     bad = replace(cell.model[0], identity="other rows")
     with pytest.raises(RunError, match=r"1 of 2 jobs failed.*copy the same files"):
-        run_missing([bad, cell.baselines["popularity"][0]], ResultStore(tmp_path), "dgb", workers=1)
+        run_missing([bad, cell.baselines["popularity"][0]], ResultStore(tmp_path), "dgb", partial(map, attempt))
     assert list(ResultStore(tmp_path).load()) == [cell.baselines["popularity"][0].key]
 
 
@@ -137,7 +138,7 @@ def test_absent_data_says_where_its_files_belong(tmp_path, monkeypatch):
     assert [entry["data"] for entry in absent] == list(DGB)
     assert absent[0]["put_files_in"].startswith(str(tmp_path))
     with pytest.raises(ConfigError, match="dgb:wikipedia into"):
-        reproduce("dgb", tmp_path / "out")
+        reproduce("dgb", tmp_path / "out", Study())
     with pytest.raises(InputError, match=r"put ml_reddit.csv"):
         reproduce("dgb", tmp_path / "out", Study(data=["reddit"]))
     assert not (tmp_path / "out").exists()

@@ -38,17 +38,14 @@ class ResultStore:
         with self._lock():
             _write(path, [*(old for old in _read(path) if old["key"] != record["key"]), record])
 
-    def keep_only(self, keys: Collection[str]) -> int:
-        """Drop every record with another key; how many were dropped."""
-        dropped = 0
+    def keep_only(self, keys: Collection[str]) -> None:
+        """Drop every record with another key."""
         with self._lock():
             for path in self._files():
                 records = _read(path)
                 kept = [record for record in records if record["key"] in keys]
                 if len(kept) < len(records):
                     _write(path, kept)
-                    dropped += len(records) - len(kept)
-        return dropped
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("*.jsonl"))
