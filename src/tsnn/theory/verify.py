@@ -19,7 +19,6 @@ from tsnn.data.events import EventStream
 from tsnn.errors import InputError
 from tsnn.model.geometry import reflectors
 from tsnn.model.tsnn import TSNN
-from tsnn.sheaf.diffusion import diffuse
 from tsnn.theory import diffusion, drift, frames, scope, transport, wl
 from tsnn.theory.active import ActiveSet
 from tsnn.theory.check import Check, conclude, equal
@@ -97,7 +96,7 @@ def verify(
         raise InputError(f"a step size of {step_size} moves nothing forward; give a positive one.")
     taken, last_F = sample_events(model, stream, samples, progress=progress)
     checker = _Checker(model, stream, taken, last_F, step_size)
-    found: list[tuple[int, Check]] = []
+    found: list[tuple[int, Check]] = []  # with the row that it was checked on
     for done, sample in enumerate(taken):
         found += [(sample.row, check) for check in checker.event(sample)]
         progress(done + 1, len(taken), "checking the sampled events")
@@ -111,7 +110,10 @@ class _Checker:
     def __init__(
         self, model: TSNN, stream: EventStream, taken: list[EventSample], last_F: Tensor, step_size: float | None
     ) -> None:
-        self.model, self.stream, self.taken, self.last_F = model, stream, taken, last_F
+        self.model = model
+        self.stream = stream
+        self.taken = taken
+        self.last_F = last_F
         self.eps = model.config.model.reflector_eps
         self.forced = step_size is not None
         self.step = taken[0].active.step_size if step_size is None else step_size
@@ -134,7 +136,9 @@ class _Checker:
         yield self._engine(sample)
 
     def _frames(self, sample: EventSample) -> Iterable[Check]:
-        before, after, eps = sample.pre_F, sample.post_F, self.eps
+        before = sample.pre_F
+        after = sample.post_F
+        eps = self.eps
         yield frames.orthogonal(sample.active.F, eps=eps)
         yield frames.low_rank(before, before.flip(0), eps=eps)
         yield frames.householder_lipschitz(before, after, eps=eps, tau=self.tau)
@@ -167,8 +171,7 @@ class _Checker:
 
     def _engine(self, sample: EventSample) -> Check:
         """alg:tsnn: what the run's engine wrote is what the equations that were checked give."""
-        a, rounds = sample.active, self.model.config.model.diffusion_steps
-        stalks = diffuse(a.h, a.F, a.mult_src, a.mult_dst, a.is_loop, a.gain, a.step_size, rounds, a.eps)
+        stalks = sample.active.step(self.model.config.model.diffusion_steps)
         return conclude(
             "alg:tsnn",
             "the stalks that the run's engine wrote are those of the equations checked here",
@@ -228,11 +231,10 @@ def _worst(found: list[tuple[int, Check]]) -> list[Statement]:
     groups: dict[tuple[str, str], list[tuple[int, Check]]] = {}
     for row, check in found:
         groups.setdefault((check.label, check.claim), []).append((row, check))
-    return [_statement(group) for group in groups.values()]
-
-
-def _statement(group: list[tuple[int, Check]]) -> Statement:
-    row, worst = min(group, key=lambda item: (item[1].passed, item[1].slack))
-    kind = KINDS[worst.label.partition(":")[0]]
-    failed = sum(not check.passed for _, check in group)
-    return Statement(**vars(worst), kind=kind, row=row, events=len(group), failed=failed)
+    statements = []
+    for group in groups.values():
+        row, worst = min(group, key=lambda item: (item[1].passed, item[1].slack))
+        kind = KINDS[worst.label.partition(":")[0]]
+        failed = sum(not check.passed for _, check in group)
+        statements.append(Statement(**vars(worst), kind=kind, row=row, events=len(group), failed=failed))
+    return statements
