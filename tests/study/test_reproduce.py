@@ -20,9 +20,8 @@ from tsnn.errors import ConfigError, InputError, RunError
 from tsnn.evaluation.baselines import COMPARED
 from tsnn.evaluation.metrics import link_metrics
 from tsnn.study import reproduce as module
-from tsnn.study.configs import FOLDER, config_for, config_path
 from tsnn.study.jobs import Job, attempt, identity_of, run_job, shuffle_ties, study_split
-from tsnn.study.reproduce import Study, plan, reproduce, run_missing, write_summary
+from tsnn.study.reproduce import CONFIGS, Study, config_path, plan, reproduce, run_missing, write_summary
 from tsnn.study.store import ResultStore
 from tsnn.study.tables import DGB, TABLES, addresses, summary
 
@@ -182,19 +181,25 @@ def test_shuffled_ties_keep_rows_times_and_bounds(need_data):
 
 
 def test_a_file_for_one_visibility_goes_first(tmp_path):
-    (tmp_path / "uci.toml").write_text("[train]\nlr = 0.002\n")
-    (tmp_path / "uci.batch.toml").write_text("[train]\nlr = 0.009\n")
-    assert config_for("dgb:uci", "strict", folder=tmp_path).train.lr == 0.002
-    assert config_for("dgb:uci", "batch:200", folder=tmp_path).train.lr == 0.009
-    assert config_for("dgb:uci", "batch:200", folder=tmp_path).train.visibility == "batch:200"
-    assert config_for("dgb:uci", "strict", tuned=False, folder=tmp_path) == Config()
-    assert config_for("dgb:enron", "strict", folder=tmp_path) == Config()
-    assert config_for("dgb:uci", "strict", {"train.lr": 0.5}, folder=tmp_path).train.lr == 0.5
+    (tmp_path / "uci.toml").touch()
+    (tmp_path / "uci.batch.toml").touch()
+    assert config_path("dgb:uci", "strict", tmp_path) == tmp_path / "uci.toml"
+    assert config_path("dgb:uci", "batch:200", tmp_path) == tmp_path / "uci.batch.toml"
+    assert config_path("dgb:enron", "strict", tmp_path) is None
+
+
+def test_a_job_has_the_configuration_of_its_data_visibility_and_overrides():
+    def config(**asked) -> Config:
+        study = Study(seeds=1, visibilities=["batch:200"], overrides={"model.stalk_dim": 8}, **asked)
+        return Config.parse(plan(TABLES["dgb"], [DATA], study)[0].model[0].config)
+
+    expected = {"model.stalk_dim": 8, "train.visibility": "batch:200", "train.seed": 0}
+    assert config() == config(tuned=False) == Config.build(overrides=expected)
 
 
 def test_the_package_carries_its_configurations():
-    assert config_path("dgb:uci", "strict") == FOLDER / "uci.toml"
-    assert all(isinstance(Config.build(path), Config) for path in FOLDER.glob("*.toml"))
+    assert config_path("dgb:uci", "strict") == CONFIGS / "uci.toml"
+    assert all(isinstance(Config.build(path), Config) for path in CONFIGS.glob("*.toml"))
 
 
 # The command

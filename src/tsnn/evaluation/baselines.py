@@ -1,8 +1,5 @@
 """Baselines: what a model is set beside. Heuristics are pure functions of the plan's facts; `ROSTER` lists them all.
 
-EdgeBank's memory modes are those of the two suites. All of them ask when the pair was last seen, and differ in how
-far back the memory reaches as of the query's cut.
-
 The command line names every baseline in its help, so nothing slow is imported here before a baseline is made.
 """
 
@@ -117,7 +114,7 @@ class Recency(Stateless):
 
 
 class EdgeBank(Stateless):
-    """1 if the pair is in memory, 0 if not."""
+    """1 if the pair is in memory, 0 if not; the modes, those of DGB and TGB, differ in how far back memory reaches."""
 
     def __init__(self, mode: str = "unlimited", proportion: float = PROPORTION) -> None:
         if mode not in MODES:

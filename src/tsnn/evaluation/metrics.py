@@ -1,8 +1,7 @@
 """Metrics: average precision and AUC over pairs, reciprocal rank and hits over one-versus-many queries.
 
-The suites aggregate in two ways: DGB takes the unweighted mean over batches of 200 positives, the last and
-shorter one included; TGB takes the mean over positives. Both stand here, and the pooled AP and AUC beside the first.
-A NaN or a wrong shape is an error, never a number: a NaN positive would rank first in TGB's own evaluator.
+DGB takes the unweighted mean over batches of 200 positives, the last and shorter one included; TGB the mean over
+positives. A NaN or a wrong shape is an error: in TGB's own evaluator a NaN positive would rank first.
 """
 
 from __future__ import annotations
@@ -119,23 +118,17 @@ class Evaluator:
         if unknown:
             raise InputError(f"eval_metric {unknown[0]!r} is unknown; use 'mrr' or 'hits@'.")
         pos = _scores(np.ravel(_numpy(input_dict["y_pred_pos"])), "positive")
-        neg = _one_row_each(_numpy(input_dict["y_pred_neg"]), len(pos))
-        scores = np.concatenate([pos[:, None], neg], axis=1)
+        neg = _numpy(input_dict["y_pred_neg"])
+        rows = neg[None, :] if neg.ndim == 1 and len(pos) == 1 else neg
+        if rows.ndim != 2 or len(rows) != len(pos) or rows.shape[1] == 0:
+            shape = f"y_pred_neg has shape {neg.shape} for {len(pos)} positives"
+            raise InputError(f"{shape}; give one row of negatives to each positive.")
+        scores = np.concatenate([pos[:, None], rows], axis=1)
         ptr = np.arange(len(pos) + 1, dtype=np.int64) * scores.shape[1]
         result = rank_metrics(ranks(scores.ravel(), ptr), self.k_value)
         if verbose:
             print(f"{self.name}: {result}")
         return result
-
-
-def _one_row_each(neg: NDArray[np.generic], num_pos: int) -> NDArray[np.generic]:
-    """Negatives as (B, K); a flat array is one positive's row and nothing else."""
-    rows = neg[None, :] if neg.ndim == 1 and num_pos == 1 else neg
-    if rows.ndim != 2 or len(rows) != num_pos or rows.shape[1] == 0:
-        raise InputError(
-            f"y_pred_neg has shape {neg.shape} for {num_pos} positives; give one row of negatives to each positive."
-        )
-    return rows
 
 
 def _numpy(values: Any) -> NDArray[np.generic]:

@@ -49,15 +49,14 @@ def table_figure(rows: list[Row], heading: str) -> Figure:
 
 def _panel(axis: Any, rows: list[Row], metric: str) -> None:
     for name, mark in _MARKS.items():
-        points = [(at, cell) for at, row in enumerate(rows) if (cell := _cell(row, name, metric)) is not None]
-        if not points:
+        found = {at: cell for at, row in enumerate(rows) if (cell := _cell(row, name, metric)) is not None}
+        if not found:
             continue
-        places, cells = zip(*points, strict=True)
+        cells = found.values()
         spread = [cell.get("std") or 0.0 for cell in cells] if name == "ours" else None
         front = 3 if name == "ours" else 2  # never hidden
-        axis.errorbar(
-            [cell["mean"] for cell in cells], places, xerr=spread, fmt=mark, label=name, markersize=5, zorder=front
-        )
+        means = [cell["mean"] for cell in cells]
+        axis.errorbar(means, list(found), xerr=spread, fmt=mark, label=name, markersize=5, zorder=front)
     labels = [title(row) + (f" {row['variant']}" if row["variant"] not in ("full", "core") else "") for row in rows]
     axis.set_yticks(range(len(rows)), labels)
     axis.invert_yaxis()

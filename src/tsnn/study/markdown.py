@@ -39,8 +39,9 @@ def comparison_lines(rows: list[Row]) -> list[str]:
     header += ["best peer that sees the same", *alike, *baselines]
     lines = [_line(header), _line("---" for _ in header)]
     for row in rows:
-        gap = " / ".join(_signed(difference(row, metric)) for metric in metrics) if row["paper"] else UNKNOWN
-        cells = [title(row), str(row["seeds"]), figures(row["ours"], metrics), figures(row["paper"], metrics), gap]
+        gaps = " / ".join(_signed(difference(row, row["paper"], metric)) for metric in metrics)
+        cells = [title(row), str(row["seeds"]), figures(row["ours"], metrics), figures(row["paper"], metrics)]
+        cells.append(gaps if row["paper"] else UNKNOWN)
         cells += [_peer(row["best_peer"], metrics), _peer(best_alike(row, metrics), metrics)]
         cells += [figures(row["peers_alike"].get(name), metrics) for name in alike]
         cells += [figures(row["baselines"].get(name), metrics) for name in baselines]
@@ -75,15 +76,15 @@ def metrics_of(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(metric for row in rows for metric in row["ours"]))
 
 
-def difference(row: Row, metric: str, other: str = "paper") -> float | None:
-    """Our mean minus another's."""
-    theirs = (row[other] or {}).get(metric)
+def difference(row: Row, others: dict[str, Any] | None, metric: str) -> float | None:
+    """Our mean minus another's, where both are known."""
+    theirs = (others or {}).get(metric)
     return row["ours"][metric]["mean"] - theirs["mean"] if theirs and metric in row["ours"] else None
 
 
 def figures(cells: dict[str, Any] | None, metrics: list[str]) -> str:
     """Mean and deviation of each metric: `97.06 ± 0.02 / 96.23 ± 0.05`."""
-    return " / ".join(figure((cells or {}).get(metric)) for metric in metrics) if cells else UNKNOWN
+    return " / ".join(figure(cells.get(metric)) for metric in metrics) if cells else UNKNOWN
 
 
 def figure(cell: dict[str, Any] | None) -> str:

@@ -22,11 +22,6 @@ def published(table: str) -> Any:
     return tables["dgb" if table == "sheaf" else table]
 
 
-def label(table: str) -> str:
-    """The paper's LaTeX label of a table."""
-    return str(published(table)["label"])
-
-
 def figures(table: str, metric: str) -> dict[str, dict[str, Figure]]:
     """Of each data set, the figure of each method."""
     return published(table)["figures"].get(metric, {})  # type: ignore[no-any-return]

@@ -9,22 +9,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tsnn.config import Config
 from tsnn.errors import ConfigError, RunError
 from tsnn.evaluation.baselines import ROSTER
 from tsnn.evaluation.suite import project_root
 from tsnn.files import write_text
-from tsnn.study.configs import config_for, config_path
 from tsnn.study.figures import save_svg, table_figure
 from tsnn.study.jobs import MODEL, Job, Outcome, attempt, identity_of, study_split
 from tsnn.study.markdown import document
 from tsnn.study.populations import ON_GPU, attempt_populations
-from tsnn.study.published import label
+from tsnn.study.published import published
 from tsnn.study.store import Record, ResultStore
-from tsnn.study.tables import Cell, Overrides, Table, add_changes, addresses, make_row, table_named
+from tsnn.study.tables import TABLES, Cell, Overrides, Table, add_changes, addresses, make_row
 from tsnn.study.workers import run_tasks
 from tsnn.types import Progress, Visibility, unwatched
 
 COMMITTED = Path("results")  # seen from the project's root
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"  # chosen on validation rows by `tsnn tune`
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ def reproduce(
     progress: Progress = unwatched,
 ) -> dict[str, Any]:
     """Run what is missing of a table, store every result as it comes, and return the rows asked for."""
-    table = table_named(name)
+    if name not in TABLES:
+        raise ConfigError(f"there is no table {name!r}; use one of {', '.join(TABLES)}.")
+    table = TABLES[name]
     present, absent = addresses(table, study.data)
     if not present:
         places = "; ".join(f"{entry['data']} into {entry['put_files_in']}" for entry in absent)
@@ -89,9 +92,10 @@ def _cell(table: Table, study: Study, data: str, identity: str, visibility: str,
         return Job(data, identity, visibility, scorer, seed, config, study.shuffled)
 
     seeds = range(study.seeds or table.seeds)
-    changes = {**study.overrides, **table.variants[variant], **(ON_GPU if study.population else {})}
-    configs = [config_for(data, visibility, {**changes, "train.seed": seed}, tuned=study.tuned) for seed in seeds]
     path = config_path(data, visibility) if study.tuned else None
+    changes = {**study.overrides, **table.variants[variant], **(ON_GPU if study.population else {})}
+    changes["train.visibility"] = visibility
+    configs = [Config.build(path, {**changes, "train.seed": seed}) for seed in seeds]
     baselines = table.baselines if variant == table.yardstick else ()
     return Cell(
         data,
@@ -101,6 +105,13 @@ def _cell(table: Table, study: Study, data: str, identity: str, visibility: str,
         [job(MODEL, seed, config.to_toml()) for seed, config in zip(seeds, configs, strict=True)],
         {name: [job(name, seed) for seed in (seeds if ROSTER[name].learns else [0])] for name in baselines},
     )
+
+
+def config_path(data: str, visibility: str, folder: Path = CONFIGS) -> Path | None:
+    """The configuration of a data set: `uci.arrival.toml` under that visibility, else `uci.toml`, else none."""
+    name = data.rpartition(":")[2]
+    paths = (folder / f"{name}.{visibility.partition(':')[0]}.toml", folder / f"{name}.toml")
+    return next((path for path in paths if path.is_file()), None)
 
 
 def run_missing(
@@ -159,8 +170,9 @@ def write_summary(result: dict[str, Any], out: Path) -> Path:
     merged = {_place(row): row for row in [*kept, *result["rows"]]}
     rows = [merged[place] for place in sorted(merged)]
     out.mkdir(parents=True, exist_ok=True)
-    heading = f"{name} ({label(name)})"
-    write_text(path, json.dumps({"table": name, "label": label(name), "rows": rows}, indent=1) + "\n")
+    label = published(name)["label"]
+    heading = f"{name} ({label})"
+    write_text(path, json.dumps({"table": name, "label": label, "rows": rows}, indent=1) + "\n")
     write_text(out / f"{name}.md", document(heading, rows))
     save_svg(table_figure(rows, heading), out / f"{name}.svg")
     return path

@@ -82,28 +82,24 @@ def agreement(name: str, rows: list[Row]) -> list[str]:
     for visibility, same in by_visibility(rows).items():
         for metric in metrics_of(same):
             statements = [
-                _statement("the paper's figure", [(row, difference(row, metric)) for row in same]),
-                _statement("the best peer's", [(row, difference(row, metric, "best_peer")) for row in same]),
-                _statement("`features`", [(row, _over_features(row, metric)) for row in same]),
+                _statement("the paper's figure", [(row, row["paper"]) for row in same], metric),
+                _statement("the best peer's", [(row, row["best_peer"]) for row in same], metric),
+                _statement("`features`", [(row, row["baselines"].get("features")) for row in same], metric),
             ]
             lines += [f"- `{visibility}` {metric.upper()}, {text}" for text in statements if text]
             lines += _ranks(name, metric, [row for row in same if not row["kind"]], visibility)
     return [*lines, "", *_shuffled(rows)]
 
 
-def _statement(label: str, gaps: list[tuple[Row, float | None]]) -> str:
-    known = [(title(row), gap) for row, gap in gaps if gap is not None]
+def _statement(label: str, compared: list[tuple[Row, Row | None]], metric: str) -> str:
+    gaps = [(title(row), difference(row, theirs, metric)) for row, theirs in compared]
+    known = [(name, gap) for name, gap in gaps if gap is not None]
     if not known:
         return ""
     above = [f"{name} ({gap:+.2f})" for name, gap in known if round(gap, 2) >= 0]
     below = [f"{name} ({gap:+.2f})" for name, gap in known if round(gap, 2) < 0]
     text = f"at or above {label} on {len(above)} of {len(known)}"
     return text + (f": {', '.join(above)}" if above else "") + (f"; below on {', '.join(below)}" if below else "") + "."
-
-
-def _over_features(row: Row, metric: str) -> float | None:
-    floor = row["baselines"].get("features", {}).get(metric)
-    return None if floor is None or metric not in row["ours"] else row["ours"][metric]["mean"] - floor["mean"]
 
 
 def _ranks(name: str, metric: str, rows: list[Row], visibility: str) -> list[str]:

@@ -134,26 +134,24 @@ def compare(scores: Scores, ours: str) -> dict[str, Any]:
 
 def add_statistics(result: dict[str, Any], out: Path) -> None:
     """Put `statistics` into a result of `reproduce`: the paper's own table, then ours per visibility and metric."""
-    table, rows = result["table"], result["rows"]
+    table = result["table"]
+    rows = result["rows"]
     found: dict[str, Any] = {}
     for metric in metrics_of(rows):
         paper = collect(table, metric)
         if PAPER in paper.methods:
-            _enter(found, "paper", metric, compare(paper, PAPER), table, out)
+            found.setdefault("paper", {})[metric] = compare(paper, PAPER)
         for visibility, same in by_visibility(rows).items():
             ours = {row["data"]: row["ours"][metric]["mean"] for row in same}
             if set(ours) & set(paper.data):
-                _enter(found, visibility, metric, compare(collect(table, metric, ours), OURS), table, out)
-    result["statistics"] = found
-
-
-def _enter(found: dict[str, Any], part: str, metric: str, values: dict[str, Any], table: str, out: Path) -> None:
-    found.setdefault(part, {})[metric] = values
-    if values["friedman"] is None:
-        return
-    name = f"{table}-{part.replace(':', '')}-{metric}-ranks.svg"
-    heading = f"{table}, {part}, {metric.upper()}: average ranks over {len(values['data'])} data sets"
-    figure = critical_difference_figure(values["average_ranks"], values["friedman"]["critical_difference"], heading)
+                found.setdefault(visibility, {})[metric] = compare(collect(table, metric, ours), OURS)
     out.mkdir(parents=True, exist_ok=True)
-    save_svg(figure, out / name)
-    values["figure"] = name
+    for part, by_metric in found.items():
+        for metric, values in by_metric.items():
+            if values["friedman"] is not None:
+                values["figure"] = f"{table}-{part.replace(':', '')}-{metric}-ranks.svg"
+                heading = f"{table}, {part}, {metric.upper()}: average ranks over {len(values['data'])} data sets"
+                distance = values["friedman"]["critical_difference"]
+                figure = critical_difference_figure(values["average_ranks"], distance, heading)
+                save_svg(figure, out / values["figure"])
+    result["statistics"] = found

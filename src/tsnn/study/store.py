@@ -1,7 +1,6 @@
 """The records of finished jobs: OUT/jobs/<table>.jsonl, one JSON object a line, sorted by key.
 
-A record stands once, in the file of the table it was first run for; another table that needs the same job finds it
-there. A file is always whole: a new record is put into a copy, which then takes the file's place.
+A record stands once, in the file of the table it was first run for; other tables that need the same job find it there.
 """
 
 from __future__ import annotations

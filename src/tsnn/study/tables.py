@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from tsnn.errors import ConfigError
 from tsnn.evaluation.baselines import COMPARED
 from tsnn.evaluation.catalog import list_data
 from tsnn.study.jobs import Job
@@ -79,13 +78,6 @@ TABLES = {
         ),
     )
 }
-
-
-def table_named(name: str) -> Table:
-    """A table by its name on the command line."""
-    if name not in TABLES:
-        raise ConfigError(f"there is no table {name!r}; use one of {', '.join(TABLES)}.")
-    return TABLES[name]
 
 
 def addresses(table: Table, names: Sequence[str] | None) -> tuple[list[str], list[dict[str, str]]]:

@@ -51,7 +51,7 @@ def sample_events(
 ) -> tuple[list[EventSample], Tensor]:
     """`count` events spread evenly over the stream, from one replay, and every node's frame after the last of them."""
     scorer = ModelScorer(model, stream)
-    sampler = Sampler(scorer, stream, sample_rows(stream.num_events, count))
+    sampler = Sampler(scorer, sample_rows(stream.num_events, count))
     replay(scorer, stream, [sampler], progress=progress, text="replaying the stream")
     return sampler.samples, scorer.store.F
 
@@ -64,24 +64,25 @@ def sample_rows(num_events: int, count: int) -> list[int]:
 class Sampler(Listener):
     """Keeps all there is to say of the events of some rows; each of them is run as a block of its own."""
 
-    def __init__(self, scorer: ModelScorer, stream: EventStream, rows: Sequence[int]) -> None:
+    def __init__(self, scorer: ModelScorer, rows: Sequence[int]) -> None:
         self._scorer = scorer
-        self._stream = stream
         self._rows = rows
         self.stops = sorted({*rows, *(row + 1 for row in rows)})
         self.samples: list[EventSample] = []
 
     def hear(self, seen: Replayed, own: Share) -> None:
         """Take the event if it is one of them."""
-        plan = seen.block.update
-        if plan.num_events and plan.start in self._rows:
-            self.samples.append(_take(self._scorer, self._stream, plan, seen.versions))
+        if seen.block.update.num_events and seen.block.update.start in self._rows:
+            self.samples.append(_take(self._scorer, seen))
 
 
 @torch.no_grad()
-def _take(scorer: ModelScorer, stream: EventStream, plan: UpdatePlan, versions: Versions) -> EventSample:
-    """All of the one event of a plan; log rows before the event are rows of `plan.nodes`."""
+def _take(scorer: ModelScorer, seen: Replayed) -> EventSample:
+    """All of the one event of a block; log rows before the event are rows of `plan.nodes`."""
     model = scorer.model
+    plan = seen.block.update
+    stream = seen.block.stream
+    versions: Versions = seen.versions
     ends = 1 if plan.is_loop[0] else 2
     pre_h = torch.stack([versions.h[plan.src_h[0]], versions.h[plan.dst_h[0]]][:ends])
     pre_F = torch.stack([versions.F[plan.src_F[0]], versions.F[plan.dst_F[0]]][:ends])

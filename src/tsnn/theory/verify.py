@@ -117,7 +117,9 @@ class _Checker:
         self.eps = model.config.model.reflector_eps
         self.forced = step_size is not None
         self.step = taken[0].active.step_size if step_size is None else step_size
-        self.tau = max(float(_all_norms(taken).min()), self.eps)
+        every = torch.cat([torch.cat([sample.pre_F, sample.post_F]) for sample in taken])
+        self.smallest = float(frames.row_norms(every).min())
+        self.tau = max(self.smallest, self.eps)
 
     def event(self, sample: EventSample) -> Iterable[Check]:
         """Everything that speaks of one event."""
@@ -157,15 +159,18 @@ class _Checker:
             yield drift.drift_control(replace(active, F=before), active.F, tau=self.tau)
 
     def _histories(self, sample: EventSample) -> Check:
-        rows, stream = sample.window, self.stream
-        local = {int(node): i for i, node in enumerate(sample.window_nodes)}
+        rows = sample.window
+        stream = self.stream
+        nodes = sample.window_nodes
+        relations = [0] * len(rows) if stream.edge_type is None else stream.edge_type[rows].tolist()
+        messages = [b""] * len(rows) if stream.msg is None else [row.tobytes() for row in stream.msg[rows]]
         graph = wl.TemporalGraph(
-            [local[int(u)] for u in stream.src[rows]],
-            [local[int(v)] for v in stream.dst[rows]],
-            [float(t) for t in stream.t[rows]],
-            [_label(stream, int(row)) for row in rows],
+            np.searchsorted(nodes, stream.src[rows]).tolist(),
+            np.searchsorted(nodes, stream.dst[rows]).tolist(),
+            stream.t[rows].tolist(),
+            list(zip(relations, messages, strict=True)),
         )
-        kinds = [0] * len(local) if stream.node_type is None else stream.node_type[sample.window_nodes].tolist()
+        kinds = [0] * len(nodes) if stream.node_type is None else stream.node_type[nodes].tolist()
         window_F = reflectors(sample.window_F, self.model.config.model)
         return wl.twl(graph, kinds, window_F, WL_DEPTH, eps=self.eps)
 
@@ -201,14 +206,10 @@ class _Checker:
             rows=[sample.row for sample in self.taken],
             step_size=self.step,
             step_bound=float(self.taken[0].active.gain.max().reciprocal()),
-            smallest_reflector=float(_all_norms(self.taken).min()),
+            smallest_reflector=self.smallest,
             largest_active_set=max(len(sample.active.h) for sample in self.taken),
             forced=self.forced,
         )
-
-
-def _all_norms(taken: list[EventSample]) -> Tensor:
-    return frames.row_norms(torch.cat([torch.cat([sample.pre_F, sample.post_F]) for sample in taken]))
 
 
 def _walk(active: ActiveSet, seed: int, hops: int = 8) -> list[int]:
@@ -219,11 +220,6 @@ def _walk(active: ActiveSet, seed: int, hops: int = 8) -> list[int]:
         reachable = active.adjacency[walk[-1]].nonzero().flatten().tolist()
         walk.append(int(rng.choice(reachable)) if reachable else len(active.h) - 1 - walk[-1])
     return walk
-
-
-def _label(stream: EventStream, row: int) -> tuple[int, bytes]:
-    relation = 0 if stream.edge_type is None else int(stream.edge_type[row])
-    return relation, b"" if stream.msg is None else stream.msg[row].tobytes()
 
 
 def _worst(found: list[tuple[int, Check]]) -> list[Statement]:
