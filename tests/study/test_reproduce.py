@@ -24,6 +24,7 @@ from tsnn.study.jobs import Job, attempt, identity_of, run_job, shuffle_ties, st
 from tsnn.study.reproduce import CONFIGS, Study, config_path, plan, reproduce, run_missing, write_summary
 from tsnn.study.store import ResultStore
 from tsnn.study.tables import DGB, TABLES, addresses, summary
+from tsnn.types import unwatched
 
 FLAGS = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
 
@@ -95,7 +96,9 @@ def test_a_job_that_fails_leaves_the_others_stored(tmp_path):
     cell = plan(TABLES["dgb"], [DATA], small_study(seeds=1))[0]
     bad = replace(cell.model[0], identity="other rows")
     with pytest.raises(RunError, match=r"1 of 2 jobs failed.*copy the same files"):
-        run_missing([bad, cell.baselines["popularity"][0]], ResultStore(tmp_path), "dgb", partial(map, attempt))
+        run_missing(
+            [bad, cell.baselines["popularity"][0]], ResultStore(tmp_path), "dgb", partial(map, attempt), unwatched
+        )
     assert list(ResultStore(tmp_path).load()) == [cell.baselines["popularity"][0].key]
 
 

@@ -170,9 +170,9 @@ def _fact(plan: ChunkPlan, name: str) -> F64:
 
 
 def _features(seed: int, successor: bool) -> Scorer:
-    from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features, FitOptions
+    from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features
 
-    return Features(WITH_SUCCESSOR if successor else FLOOR, FitOptions(seed=seed))
+    return Features(WITH_SUCCESSOR if successor else FLOOR, seed)
 
 
 @dataclass(frozen=True)

@@ -115,11 +115,7 @@ def config_path(data: str, visibility: str, folder: Path = CONFIGS) -> Path | No
 
 
 def run_missing(
-    jobs: list[Job],
-    store: ResultStore,
-    table: str,
-    run: Callable[[list[Job]], Iterable[Outcome]],
-    progress: Progress = unwatched,
+    jobs: list[Job], store: ResultStore, table: str, run: Callable[[list[Job]], Iterable[Outcome]], progress: Progress
 ) -> dict[str, Record]:
     """The records of all jobs by key; those not stored yet are run, the model's first because they take longest."""
     wanted = {job.key: job for job in jobs}

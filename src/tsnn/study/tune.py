@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import socket
 import threading
 import time
@@ -96,7 +97,7 @@ class Task:
     search: Search
     storage: Storage
     number: int
-    deadline: float | None
+    deadline: float  # no trial begins after it; infinite where there is none
 
 
 def without_test(split: Split) -> Split:
@@ -133,7 +134,7 @@ def tune(
     study = _study(search, str(storage))
     if not study.trials:
         study.enqueue_trial(default_point())
-    deadline = None if timeout is None else time.time() + timeout
+    deadline = math.inf if timeout is None else time.time() + timeout
     if population is not None:
         _tune_population(search, study, population, trials, deadline, progress)
         return _report(search, study)
@@ -148,11 +149,10 @@ def tune(
 
 def run_trial(task: Task) -> None:
     """One trial, unless the time is up."""
-    if task.deadline is not None and time.time() >= task.deadline:
-        return
-    torch.set_num_threads(1)
-    study = _study(task.search, task.storage, task.number)
-    study.optimize(lambda trial: objective(trial, task.search, _tuning_split(task.search.data)), n_trials=1)
+    if time.time() < task.deadline:
+        torch.set_num_threads(1)
+        study = _study(task.search, task.storage, task.number)
+        study.optimize(lambda trial: objective(trial, task.search, _tuning_split(task.search.data)), n_trials=1)
 
 
 def objective(trial: Any, search: Search, split: Split) -> float:
@@ -176,21 +176,18 @@ def objective(trial: Any, search: Search, split: Split) -> float:
         raise optuna.TrialPruned(str(error)) from None
 
 
-def _tune_population(
-    search: Search, study: Any, size: int, trials: int, deadline: float | None, progress: Progress
-) -> None:
+def _tune_population(search: Search, study: Any, size: int, trials: int, deadline: float, progress: Progress) -> None:
     """Generations of trials, each trained at once; every one is told before the next is asked for."""
-    split, state, device = _tuning_split(search.data), _optuna().trial.TrialState, gpu()
+    split = _tuning_split(search.data)
+    pruned = _optuna().trial.TrialState.PRUNED
+    device = gpu()
     progress(len(_finished(study)), trials)
-    while (done := len(_finished(study))) < trials and (deadline is None or time.time() < deadline):
+    while (done := len(_finished(study))) < trials and time.time() < deadline:
         number = min(size, trials - done)
         shapes = [_ask(study, min(OF_ONE_SHAPE, number - start)) for start in range(0, number, OF_ONE_SHAPE)]
         for trained in side_by_side([_train(search, asked, split, device) for asked in shapes], device):
             for trial, best in trained:
-                if best is None:  # a loss that is no number
-                    study.tell(trial, state=state.PRUNED)
-                else:
-                    study.tell(trial, best)
+                study.tell(trial, best, state=pruned if best is None else None)  # none: a loss that is no number
             progress(len(_finished(study)), trials)
 
 

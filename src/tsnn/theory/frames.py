@@ -82,7 +82,7 @@ def map_change(before: Tensor, after: Tensor, *, eps: float) -> Tensor:
 def lipschitz_bound(before: Tensor, after: Tensor, *, tau: float) -> Tensor:
     """(8 sqrt(k) / tau_H) |Delta F|_F of each node (m,)."""
     change: Tensor = torch.linalg.matrix_norm(after.double() - before.double())
-    return 8.0 * sqrt(before.shape[-2]) / tau * change
+    return 8.0 * sqrt(before.shape[-2]) * (1.0 / tau) * change
 
 
 def operating_regime(F: Tensor, *, tau: float) -> Check:
