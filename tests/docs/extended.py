@@ -59,6 +59,7 @@ def a_fact() -> None:
 
 
 def a_learned_column_of_the_score() -> None:
+    check_parity("reference", features__learned_fade=True)
     run, predictor = trained(features__learned_fade=True)
     assert run.model.fade.item() != 0.0
     assert np.isfinite(predictor.score(5, 0, 99.0))
