@@ -14,8 +14,7 @@ import pytest
 import uvicorn
 
 from tests.serve.runs import some_events
-from tsnn.serve.http import build_application
-from tsnn.serve.page import page_html
+from tsnn.serve.http import PAGE, build_application
 from tsnn.serve.schemas import EventIn
 from tsnn.serve.service import Service
 
@@ -208,7 +207,7 @@ def test_names_are_shown_as_text_never_as_markup(site, page):
 
 
 def test_the_page_names_no_other_place():
-    text = page_html()
+    text = PAGE.read_text("utf-8")
     assert "http://www.w3.org/2000/svg" in text  # a name, not an address that is fetched
     assert text.count("http://") + text.count("https://") == 1
     assert len(text) < 40_000

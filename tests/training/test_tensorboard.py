@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -15,11 +16,11 @@ def test_losses_validation_and_the_running_loss_arrive(tmp_path):
     pytest.importorskip("tensorboard", reason="needs tensorboard, absent here; it is an extra")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    with TensorBoard(tmp_path) as board:
+    with closing(TensorBoard(tmp_path)) as board:
         for row in (0, 100, 2000, 2100, 4000):
             board.running_loss(row, row / 1000)
-        board.entry(epoch=0, step=50, losses={"ce": 0.5, "geo": 0.25}, validation=81.5)
-        board.entry(epoch=1, step=100, losses={"ce": 0.4, "geo": 0.2}, validation=82.5)
+        board.epoch(0, losses={"ce": 0.5, "geo": 0.25}, validation=81.5)
+        board.epoch(1, losses={"ce": 0.4, "geo": 0.2}, validation=82.5)
     read = EventAccumulator(str(tmp_path)).Reload()
     assert {"loss/running", "losses/ce", "losses/geo", "validation"} == set(read.Tags()["scalars"])
     assert [(e.step, e.value) for e in read.Scalars("validation")] == [(1, 81.5), (2, 82.5)]

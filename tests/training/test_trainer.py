@@ -22,7 +22,9 @@ from tsnn.training.trainer import Trainer
 def make(tmp_path=None, validate=lambda model: 0.0, seconds=0.0, stream=None, **overrides):
     settings = {"train__chunk": 10, "train__epochs": 2, "train__dtype": "float32", **overrides}
     split = split_by_time(stream or tied_stream())
-    return Trainer(config_of(**settings), split, validate, tmp_path, checkpoint_seconds=seconds)
+    trainer = Trainer(config_of(**settings), split, validate, tmp_path)
+    trainer.checkpoint_seconds = seconds
+    return trainer
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:

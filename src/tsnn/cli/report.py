@@ -26,9 +26,8 @@ def report(
     import torch
 
     from tsnn.report.page import REPORT, write_comparison
-    from tsnn.report.source import run_split
     from tsnn.report.view import trace_run
-    from tsnn.training.run import Run
+    from tsnn.training.run import Run, run_split
 
     torch.set_num_threads(1)
     if out is None and len(runs) > 1:

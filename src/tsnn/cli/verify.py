@@ -34,10 +34,9 @@ def verify(
     """Check the paper's statements on a run's own frames, stalks and active graphs; exit status 1 if one fails."""
     import torch
 
-    from tsnn.report.source import run_split
     from tsnn.report.view import VERIFICATION
     from tsnn.theory.verify import verify as verify_run
-    from tsnn.training.run import Run
+    from tsnn.training.run import Run, run_split
 
     torch.set_num_threads(1)
     loaded = Run.load(run)

@@ -28,18 +28,13 @@ def loss_weights(weights: LossConfig, dtype: torch.dtype, device: torch.device) 
 
 
 def ranking_loss(scores: Tensor) -> Tensor:
-    """Cross entropy of the positive against its query's candidates (eq:loss_ce; on aligned products, eq:loss_geo).
-
-    `scores` (..., queries, candidates), the positive in column 0.
-    """
+    """Cross entropy of each query's positive, in column 0 (eq:loss_ce; on aligned products, eq:loss_geo)."""
     return -torch.log_softmax(scores, dim=-1)[..., 0].mean(-1)
 
 
 def binary_loss(scores: Tensor) -> Tensor:
-    """Is it the positive (column 0) or not, a query's negatives weighing as much as its positive.
-
-    A ranking loss leaves the offset of each query free; AP and AUC pool queries, and need it (D-16).
-    """
+    """Is it the positive (column 0) or not, a query's negatives weighing as much as its positive (D-16)."""
+    # A ranking loss leaves the offset of each query free; AP and AUC pool queries, and need it.
     positive = torch.nn.functional.softplus(-scores[..., 0])
     negative = torch.nn.functional.softplus(scores[..., 1:]).mean(-1)
     return 0.5 * (positive + negative).mean(-1)

@@ -117,7 +117,8 @@ class TSNN(nn.Module):
 
     def source(self, versions: Versions, plan: ScorePlan, generator: torch.Generator | None = None) -> Source:
         """The sources' states as the score uses them: refined by attention, framed for their relation."""
-        h, F = self._rows(versions.h, plan.src_h), self._rows(versions.F, plan.src_F)
+        h = versions.h[self._index(plan.src_h)]
+        F = versions.F[self._index(plan.src_F)]
         if self.config.model.attention:
             h = self._attend(h, F, versions, plan, generator)
         return Source(h, F + self.relation_bias(plan) if hasattr(self, "frame_bias") else F)
@@ -150,8 +151,8 @@ class TSNN(nn.Module):
 
     def _synchronized(self, versions: Versions, rows_h: I32, rows_F: I32) -> tuple[Tensor, Tensor]:
         """Stalks of these versions, and the same in synchronized coordinates."""
-        h = self._rows(versions.h, rows_h)
-        return h, rotate(self._rows(versions.F, rows_F), h, self.config.model)
+        h = versions.h[self._index(rows_h)]
+        return h, rotate(versions.F[self._index(rows_F)], h, self.config.model)
 
     def query_of_candidate(self, plan: ScorePlan) -> Tensor:
         """For each candidate the query it belongs to, (nc,)."""
@@ -159,7 +160,9 @@ class TSNN(nn.Module):
 
     def data_features(self, plan: ScorePlan) -> Tensor:
         """The data-only columns of psi, standardized; they need no trained parameter, so they can be made ahead."""
-        features, gaps, gap = self.config.features, self.config.model.gaps, self.shape.mean_gap
+        features = self.config.features
+        gaps = self.config.model.gaps
+        gap = self.shape.mean_gap
         if self.device.type == "cpu":
             matrix = feature_matrix(plan.facts, features, gaps=gaps, mean_gap=gap)
             own = torch.from_numpy(matrix.astype(self._kind, copy=False))
@@ -168,10 +171,7 @@ class TSNN(nn.Module):
         return own.sub_(self.feature_shift).div_(self.feature_scale)  # in place: of all nodes at once, it is large
 
     def standardize(self, raw: Tensor, name: str = "feature") -> None:
-        """Fit shift and scale of the features, or of `msg`, to rows of raw ones, seen in training.
-
-        Counts and amounts in a message would drown everything else that an update reads (D-17).
-        """
+        """Fit shift and scale of the features, or of `msg` (which would drown all else, D-17), to raw training rows."""
         spread, mean = torch.std_mean(raw, dim=0)
         getattr(self, f"{name}_shift").copy_(mean)
         getattr(self, f"{name}_scale").copy_(torch.where(spread > 0, spread, 1.0))
@@ -181,7 +181,8 @@ class TSNN(nn.Module):
     ) -> ScoreParts:
         """psi and the score of every candidate (eq:score_features, eq:edgebank_mixture)."""
         model, features, shape = self.config.model, self.config.features, self.shape
-        weights, geometric = self.head.weights(), compared.scalars
+        weights = self.head.weights()
+        geometric = compared.scalars
         if geometric is None:
             geometric = scalars(compared.geometry, weights.rho_kappa, model)
         columns = [weights.geometry_weight * geometric, self.data_features(plan) if data is None else data]
@@ -218,8 +219,8 @@ class TSNN(nn.Module):
         self, h: Tensor, F: Tensor, versions: Versions, plan: ScorePlan, generator: torch.Generator | None
     ) -> Tensor:
         model = self.config.model
-        h_w = self._rows(versions.h.detach(), plan.nbr_h)
-        common = rotate(self._rows(versions.F.detach(), plan.nbr_F), h_w, model)
+        h_w = versions.h.detach()[self._index(plan.nbr_h)]
+        common = rotate(versions.F.detach()[self._index(plan.nbr_F)], h_w, model)
         aligned = rotate(F.unsqueeze(1), common, model, transpose=True)
         code = encode_gap(self._tensor(plan.nbr_gap), model.time_dim // 2, self.time_scale)
         relation = self.relation(self._index(plan.nbr_type)) if self.shape.num_relations else None
@@ -233,9 +234,6 @@ class TSNN(nn.Module):
     @property
     def _kind(self) -> type[np.floating[Any]]:
         return np.float32 if self.dtype == torch.float32 else np.float64
-
-    def _rows(self, log: Tensor, rows: I32) -> Tensor:
-        return log[self._index(rows)]
 
     def _index(self, values: object) -> Tensor:
         return send(np.array(values, dtype=np.int64), self.device)

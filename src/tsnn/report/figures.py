@@ -6,10 +6,12 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 
 import matplotlib
 import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
@@ -21,11 +23,12 @@ from tsnn.types import F64
 INK = "#1f2933"
 FAINT = "#7b8794"
 GRID = "#e4e7eb"
-RUNS = ("#2563a8", "#d97706", "#178a62", "#a83279", "#6b4fbb", "#8a6d1f")  # one color a run, told apart in gray too
+RUNS = ("#2563a8", "#d97706", "#178a62", "#a83279", "#6b4fbb", "#8a6d1f")  # C0, C1, ... below; told apart in gray too
 PART = {"geometric": "#2563a8", "residual": "#d97706", "edgebank": "#178a62"}
 STYLE: Any = {
     "svg.fonttype": "none",
     "font.size": 8.5,
+    "axes.prop_cycle": cycler(color=RUNS),
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
     "axes.titlesize": 9,
@@ -50,10 +53,7 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif
 
 @contextmanager
 def drawing(label: str, height: float = 2.7) -> Iterator[tuple[Axes, io.StringIO]]:
-    """Axes in the page's style, and a text that holds their SVG element once the block is left.
-
-    `label` says in words what the figure shows.
-    """
+    """Axes in the page's style, and a text that holds their SVG element once the block is left."""
     svg = io.StringIO()
     with matplotlib.rc_context(STYLE | {"svg.hashsalt": label}):
         figure = Figure(figsize=(4.3, height), layout="constrained")
@@ -62,6 +62,7 @@ def drawing(label: str, height: float = 2.7) -> Iterator[tuple[Axes, io.StringIO
 
 
 def _element(figure: Figure, label: str) -> str:
+    """`label` says in words what the figure shows."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
@@ -72,14 +73,6 @@ def _element(figure: Figure, label: str) -> str:
     spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     body = re.sub(r"'DejaVu Sans'[^;\"]*", _FONT, body)  # the page's fonts, not the one the layout was measured with
     return f'<svg role="img" aria-label="{label}" {box.group()} {spaces}>' + body
-
-
-def color(index: int) -> str:
-    """The color of a run."""
-    return RUNS[index % len(RUNS)]
-
-
-# What is compared
 
 
 def scorers(view: View, metric: str, title: str) -> str:
@@ -99,25 +92,24 @@ def validation(views: Sequence[View]) -> str:
     """The validation figure by epoch."""
     with drawing("validation figure by epoch") as (axes, svg):
         for i, view in enumerate(views):
-            epochs = [entry["epoch"] + 1 for entry in view.journal if "validation" in entry]
-            values = [entry["validation"] for entry in view.journal if "validation" in entry]
-            axes.plot(epochs, values, color=color(i), marker="o", markersize=3, label=view.name)
+            epochs = [entry["epoch"] + 1 for entry in view.journal]
+            values = [entry["validation"] for entry in view.journal]
+            axes.plot(epochs, values, marker="o", markersize=3, label=view.name)
             kept = view.metrics.get("training", {}).get("validation")
             if kept is not None:
-                axes.axhline(kept, color=color(i), linewidth=1, linestyle="--")
+                axes.axhline(kept, color=f"C{i}", linewidth=1, linestyle="--")
         _epochs(axes, "Validation", len(views) > 1)
     return svg.getvalue()
 
 
 def losses(view: View) -> str:
     """Every loss by epoch, on a logarithmic scale."""
-    entries = [entry for entry in view.journal if entry.get("losses")]
-    epochs = [entry["epoch"] + 1 for entry in entries]
+    epochs = [entry["epoch"] + 1 for entry in view.journal]
     with drawing("training losses by epoch") as (axes, svg):
-        for i, name in enumerate(entries[0]["losses"]):
-            values = [entry["losses"][name] for entry in entries]
+        for i, name in enumerate(view.journal[0]["losses"]):
+            values = [entry["losses"][name] for entry in view.journal]
             if max(values) > 0:
-                axes.plot(epochs, values, color=color(i), marker="o", markersize=3, label=name)
+                axes.plot(epochs, values, color=f"C{i}", marker="o", markersize=3, label=name)
         axes.set_yscale("log")
         _epochs(axes, "Training losses, unweighted", True)
     return svg.getvalue()
@@ -130,14 +122,10 @@ def _epochs(axes: Axes, title: str, legend: bool) -> None:
         axes.legend(ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
 
 
-# What the score is made of
-
-
 def margin_over_time(trace: Trace) -> str:
     """Contribution of each part to the margin of the event over its negative, along the test rows."""
     with drawing("what separates an event from its negative, along the test rows") as (axes, svg):
-        difference = trace.positive - trace.negative
-        at, means = _binned(trace.rows, difference, 30)
+        at, means = _binned(trace.rows, trace.positive - trace.negative, 30)
         for j, name in enumerate(PARTS):
             axes.plot(at, means[:, j], color=PART[name], label=name)
         axes.plot(at, means.sum(1), color=INK, linestyle=":", label="score")
@@ -172,8 +160,9 @@ def share_bars(views: Sequence[View]) -> str:
 
 def distributions(trace: Trace) -> str:
     """Scores of events and of their negatives."""
+    own = trace.positive.sum(1)
+    other = trace.negative.sum(1)
     with drawing("scores of events and of their negatives") as (axes, svg):
-        own, other = trace.positive.sum(1), trace.negative.sum(1)
         low, high = np.quantile(np.concatenate([own, other]), [0.005, 0.995])
         bins = np.linspace(low, high + 1e-9, 50).tolist()
         for values, shade, name in ((other, "#9aa5b1", "negatives"), (own, RUNS[0], "events")):
@@ -183,30 +172,27 @@ def distributions(trace: Trace) -> str:
     return svg.getvalue()
 
 
-# Where it is good
-
-
 def slice_bars(views: Sequence[View], measure: str, title: str) -> str:
     """One figure by slice, groups apart, a dot for each run."""
     found = [{(s.by, s.slice): getattr(s, measure) for s in view.replayed.slices} for view in views]
     order = list(dict.fromkeys(key for values in found for key in values))
-    places, labels, heads, y = [], [], [], 0.0
-    for i, (group, name) in enumerate(order):
-        if i == 0 or order[i - 1][0] != group:
-            y += 1.4
-            heads.append((y - 0.85, group))
-        places.append(y)
-        labels.append(name)
-        y += 1.0
+    y = 0.0
+    places: list[float] = []
+    heads: list[tuple[float, str]] = []
+    for group, names in groupby(order, key=lambda key: key[0]):
+        y += 1.4
+        heads.append((y - 0.85, group))
+        for _ in names:
+            places.append(y)
+            y += 1.0
     with drawing(f"{title} by slice", height=0.6 + 0.24 * y) as (axes, svg):
         for i, (view, values) in enumerate(zip(views, found, strict=True)):
             beside = [y + 0.26 * (i - (len(views) - 1) / 2) for y in places]  # equal values must not hide each other
-            axes.plot([values.get(key, np.nan) for key in order], beside, "o", color=color(i), label=view.name)
-        axes.set_yticks(places, labels)
+            axes.plot([values.get(key, np.nan) for key in order], beside, "o", label=view.name)
+        axes.set_yticks(places, [name for _, name in order])
+        place = axes.get_yaxis_transform()
         for height, group in heads:
-            axes.text(
-                0.01, height, group, transform=axes.get_yaxis_transform(), fontweight="bold", va="center", color=INK
-            )
+            axes.text(0.01, height, group, transform=place, fontweight="bold", va="center", color=INK)
         axes.set(title=title, ylim=(y - 0.2, 0.1))
         if len(views) > 1:
             axes.legend(loc="upper left", bbox_to_anchor=(0, -0.08), ncols=2)
@@ -217,9 +203,9 @@ def reliability(views: Sequence[View]) -> str:
     """Of two candidates, how sure the model is of the higher one, and how often that is the event."""
     with drawing("how sure the model is of the higher of two candidates, and how often it is right") as (axes, svg):
         axes.plot([50, 100], [50, 100], color=FAINT, linewidth=1, linestyle="--")
-        for i, view in enumerate(views):
+        for view in views:
             sure, right, _ = calibration(view.replayed)
-            axes.plot(100 * sure, 100 * right, "o-", color=color(i), markersize=4, label=view.name)
+            axes.plot(100 * sure, 100 * right, "o-", markersize=4, label=view.name)
         axes.set(title="Calibration", xlabel="sure of the higher candidate, %", ylabel="it is the event, %")
         if len(views) > 1:
             axes.legend()
@@ -237,16 +223,13 @@ def calibration(trace: Trace, bins: int = 10) -> tuple[F64, F64, float]:
     return mean_sure, mean_right, float((weight * np.abs(mean_sure - mean_right)).sum())
 
 
-# What happens inside
-
-
 def along_stream(views: Sequence[View], name: str, title: str) -> str:
     """A quantity of every event, averaged in bins along the stream."""
     with drawing(f"{title} along the stream") as (axes, svg):
-        for i, view in enumerate(views):
+        for view in views:
             values = getattr(view.replayed, name)
-            at, means = _binned(np.arange(len(values)), values[:, None], 60)
-            axes.plot(at, means[:, 0], color=color(i), label=view.name)
+            at, means = _binned(np.arange(len(values)), values, 60)
+            axes.plot(at, means, label=view.name)
         if len(views) == 1:
             _segments(axes, views[0])
         else:
@@ -263,14 +246,11 @@ def _rows(axes: Axes, title: str) -> None:
 
 
 def _segments(axes: Axes, view: View) -> None:
-    starts = (0, *view.bounds[:2])
-    for start, name in zip(starts, ("train", "val", "test"), strict=True):
+    shifted: Any = {"xytext": (3, 0), "textcoords": "offset points", "xycoords": axes.get_xaxis_transform()}
+    for name, start in {"train": 0, "val": view.train_end, "test": view.val_end}.items():
         if start:
             axes.axvline(start, color=FAINT, linewidth=0.8, linestyle="--")
-        place, shift = axes.get_xaxis_transform(), (3, 0)
-        axes.annotate(
-            name, (start, 0.02), xycoords=place, xytext=shift, textcoords="offset points", color=FAINT, fontsize=7.5
-        )
+        axes.annotate(name, (start, 0.02), color=FAINT, fontsize=7.5, **shifted)
 
 
 def spectrum(trace: Trace) -> str:
@@ -297,11 +277,6 @@ def stages(trace: Trace) -> str:
         axes.set(title="Stages of the replay, microseconds", xlim=(0, max(each.values()) * 1.16))
         axes.grid(axis="y", visible=False)
     return svg.getvalue()
-
-
-def heading(metric: str) -> str:
-    """AP, AUC, MRR; hits@10 stays as it is."""
-    return metric if "@" in metric else metric.upper()
 
 
 def number(value: float) -> str:

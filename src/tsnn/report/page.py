@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from tsnn.evaluation.catalog import PROTOCOLS
 from tsnn.evaluation.slices import FEW
 from tsnn.files import write_text
 from tsnn.report import figures
-from tsnn.report.style import CSS
 from tsnn.report.trace import Trace
 from tsnn.report.view import View, make_view
 from tsnn.theory.verify import slack_text
@@ -39,12 +39,13 @@ def write_comparison(runs: Sequence[tuple[Run, Trace | None]], path: Path) -> Pa
 def page(views: Sequence[View]) -> str:
     """The whole document."""
     title = f"{views[0].name} on {views[0].card['data']['name']}" if len(views) == 1 else "Runs side by side"
-    sections = [section for section in _sections(views) if section]
+    style = files("tsnn.report").joinpath("style.css").read_text("utf-8").strip()
+    lead = "".join(f'<p class="lead">{_verdict(view, len(views) > 1)}</p>' for view in views)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<title>{escape(title)}</title><style>{CSS}</style></head><body><main>"
-        f"<header><h1>{escape(title)}</h1>{_lead(views)}</header>{''.join(sections)}"
+        f"<title>{escape(title)}</title><style>{style}</style></head><body><main>"
+        f"<header><h1>{escape(title)}</h1>{lead}</header>{''.join(_sections(views))}"
         "</main></body></html>\n"
     )
 
@@ -65,12 +66,8 @@ def _sections(views: Sequence[View]) -> Iterable[str]:
     yield from (_statements(view, len(views) > 1) for view in views)
 
 
-def _lead(views: Sequence[View]) -> str:
-    """The one sentence that matters, for each run."""
-    return "".join(f'<p class="lead">{_verdict(view, len(views) > 1)}</p>' for view in views)
-
-
 def _verdict(view: View, named: bool) -> str:
+    """The one sentence that matters."""
     metric = PROTOCOLS[view.card["protocol"]].metric
     own = view.metrics["metrics"]["test"][metric]
     who = f"<b>{escape(view.name)}</b>: test" if named else "Test"
@@ -80,9 +77,6 @@ def _verdict(view: View, named: bool) -> str:
         best, scorer = max(rivals)
         text += f"; the best baseline, {escape(scorer)}, reaches {figures.number(best)}"
     return text + "."
-
-
-# Figures and what they hold under
 
 
 def _figures(views: Sequence[View]) -> str:
@@ -96,10 +90,11 @@ def _figures(views: Sequence[View]) -> str:
 
 
 def _figure_table(views: Sequence[View]) -> str:
-    parts = [(part, metric) for part in ("val", "test", "new_test") for metric in ("ap", "auc", "mrr", "hits@10")]
+    shown = {"ap": "AP", "auc": "AUC", "mrr": "MRR", "hits@10": "hits@10"}
+    parts = [(part, metric) for part in ("val", "test", "new_test") for metric in shown]
     results = [(view, result) for view in views for result in view.results]
     there = [(p, m) for p, m in parts if any(m in result["metrics"].get(p, {}) for _, result in results)]
-    head = ["scorer", *(f"{part.replace('_', ' ')} {figures.heading(metric)}" for part, metric in there)]
+    head = ["scorer", *(f"{part.replace('_', ' ')} {shown[metric]}" for part, metric in there)]
     rows = []
     for view, result in results:
         own = result is view.metrics
@@ -168,27 +163,23 @@ def _differences(views: Sequence[View]) -> str:
     return _section("Settings that differ", after=_table(["setting", *(view.name for view in views)], rows))
 
 
-# Sections with drawings
-
-
 def _learning(views: Sequence[View]) -> str:
     with_journal = [view for view in views if view.journal]
     if not with_journal:
         return ""
     drawn = [figures.validation(with_journal)]
-    with_losses = [view for view in with_journal if any(entry.get("losses") for entry in view.journal)]
-    drawn += [_named(figures.losses(view), view, views) for view in with_losses]
+    drawn += [_named(figures.losses(view), view, views) for view in with_journal]
     note = "By epoch; dashed is the validation figure of the weights that were kept, the best of all."
     return _section("Learning", note, drawn)
 
 
 def _made_of(views: Sequence[View]) -> str:
-    drawn, notes = [figures.share_bars(views)], []
+    drawn = [figures.share_bars(views)]
+    notes = []
     for view in views:
-        trace = view.replayed
-        parts = ", ".join(f"{name} {100 * share:.0f} %" for name, share in figures.shares(trace).items())
-        notes.append(f"{_of(view, views)}{parts}.")
-        drawn.append(_named(figures.margin_over_time(trace), view, views))
+        shares = figures.shares(view.replayed).items()
+        notes.append(f"{_of(view, views)}{', '.join(f'{name} {100 * share:.0f} %' for name, share in shares)}.")
+        drawn.append(_named(figures.margin_over_time(view.replayed), view, views))
     text = (
         "Geometric: the transported distance. Residual: the network on features, which reads that distance too. "
         "EdgeBank: the memory of pairs. Of the variance of the score, "
@@ -233,18 +224,7 @@ def _inside(views: Sequence[View]) -> str:
     steps = "; ".join(
         f"{_of(view, views)}step {view.step_size:g}, bound 1 / max D = {view.step_bound:.4g}" for view in views
     )
-    text = f"Along the replayed stream. Diffusion: {steps}. {_training_time(views)}"
-    return _section("Frames, diffusion, time", text, drawn)
-
-
-def _training_time(views: Sequence[View]) -> str:
-    """What the journal says of it, where it does."""
-    told = []
-    for view in views:
-        seconds = [entry["seconds"] for entry in view.journal if isinstance(entry.get("seconds"), int | float)]
-        if seconds:
-            told.append(f"{_of(view, views)}{sum(seconds) / len(seconds):.1f} s an epoch. ")
-    return "".join(told)
+    return _section("Frames, diffusion, time", f"Along the replayed stream. Diffusion: {steps}. ", drawn)
 
 
 def _statements(view: View, named: bool) -> str:
@@ -258,22 +238,14 @@ def _statements(view: View, named: bool) -> str:
         f"the stream, active sets of up to {facts['largest_active_set']} nodes, smallest reflector "
         f"{facts['smallest_reflector']:.3g}."
     )
-    statements = view.verification["statements"]
-    rows = [([s["label"], s["claim"], _slack(s), f"row {s['row']:,}: {s['where']}", _holds(s)], "") for s in statements]
+    rows = []
+    for s in view.verification["statements"]:
+        slack = slack_text(s["slack"], s["tolerance"])
+        slack = slack.replace(" ", "\N{NO-BREAK SPACE}").replace("-", "\N{NON-BREAKING HYPHEN}")
+        verdict = "holds" if s["passed"] else f"fails on {s['failed']} of {s['events']}"
+        rows.append(([s["label"], s["claim"], slack, f"row {s['row']:,}: {s['where']}", verdict], ""))
     head = ["statement", "claim", "worst slack", "worst at", ""]
     return _section(title, note, after=_table(head, rows, text=5, stacked=True))
-
-
-def _slack(statement: dict[str, Any]) -> str:
-    text = slack_text(statement["slack"], statement["tolerance"])
-    return text.replace(" ", "\N{NO-BREAK SPACE}").replace("-", "\N{NON-BREAKING HYPHEN}")
-
-
-def _holds(statement: dict[str, Any]) -> str:
-    return "holds" if statement["passed"] else f"fails on {statement['failed']} of {statement['events']}"
-
-
-# Pieces
 
 
 def _section(title: str, note: str = "", drawn: Sequence[str] = (), after: str = "") -> str:

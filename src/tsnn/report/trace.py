@@ -92,9 +92,8 @@ def _spectra(plan: UpdatePlan, every: int) -> list[F64]:
     found = []
     for e in range(-plan.start % every, plan.num_events, every):
         entries = slice(plan.act_ptr[e], plan.act_ptr[e + 1])
-        mult_src, mult_dst = (
-            torch.from_numpy(column[entries].astype(np.float64)) for column in (plan.mult_src, plan.mult_dst)
-        )
+        mult_src = torch.from_numpy(plan.mult_src[entries].astype(np.float64))
+        mult_dst = torch.from_numpy(plan.mult_dst[entries].astype(np.float64))
         graph = adjacency(mult_src, mult_dst, bool(plan.is_loop[e]))
         found.append(torch.linalg.eigvalsh(symmetric(graph_laplacian(graph), graph)).numpy())
     return found

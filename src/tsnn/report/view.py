@@ -14,7 +14,6 @@ from tsnn.report.trace import Trace, Tracer
 from tsnn.training.run import Run
 from tsnn.types import Progress, unwatched
 
-JOURNAL = "journal.jsonl"
 VERIFICATION = "verify.json"
 
 
@@ -24,25 +23,21 @@ class View:
 
     name: str
     metrics: dict[str, Any]
+    card: dict[str, Any]  # what the figures hold under
     settings: dict[str, Any]  # flat, by dotted name
     journal: list[dict[str, Any]]
     verification: dict[str, Any] | None
     step_size: float
     step_bound: float
     trace: Trace | None  # None where the data is not at hand
-    bounds: tuple[int, int, int]  # ends of train, validation and test
+    train_end: int
+    val_end: int
 
     @property
     def replayed(self) -> Trace:
         """The trace of a run whose data is at hand."""
         assert self.trace is not None
         return self.trace
-
-    @property
-    def card(self) -> dict[str, Any]:
-        """What the figures hold under."""
-        card: dict[str, Any] = self.metrics["card"]
-        return card
 
     @property
     def results(self) -> list[dict[str, Any]]:
@@ -60,22 +55,22 @@ def trace_run(run: Run, split: Split, progress: Progress = unwatched) -> Trace:
 
 def make_view(run: Run, trace: Trace | None) -> View:
     """What the run folder holds, and the replay where there is one."""
-    journal = run.folder / JOURNAL
+    journal = run.folder / "journal.jsonl"
     verified = run.folder / VERIFICATION
     sizes = run.metrics["card"]["split"]
-    train_end = sizes["train"]
-    val_end = train_end + sizes["val"]
     bound = float(run.model.updater.gain().detach().max().reciprocal())
     return View(
         name=run.folder.resolve().name,
         metrics=run.metrics,
+        card=run.metrics["card"],
         settings=flatten(run.config.model_dump()),
         journal=[json.loads(line) for line in journal.read_text().splitlines()] if journal.is_file() else [],
         verification=json.loads(verified.read_text()) if verified.is_file() else None,
         step_size=min(run.config.model.step_size, bound),
         step_bound=bound,
         trace=trace,
-        bounds=(train_end, val_end, val_end + sizes["test"]),
+        train_end=sizes["train"],
+        val_end=sizes["train"] + sizes["val"],
     )
 
 

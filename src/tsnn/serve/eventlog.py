@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,6 @@ from tsnn.errors import RunError
 from tsnn.online.event import Event
 
 FILE = "events.sqlite"
-LOCK = "lock"
 FORMAT = "1"
 _REPLAY_ROWS = 2000
 _LOOKUP_KEYS = 500  # SQLite takes a limited number of parameters in one statement
@@ -50,7 +50,7 @@ class FolderLock:
     """Held by the one process that may serve a run; the system releases it when that process ends, even by a kill."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = (folder / LOCK).open("a")
+        self._file = (folder / "lock").open("a")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -67,11 +67,11 @@ class EventLog:
 
     def __init__(self, folder: Path, run: str) -> None:
         """Open or begin the log in `folder`; `run` names the state that its first event was applied to."""
-        self._path, self._run = folder / FILE, run
-        self._connection = self._open()
-        self.position = self._last_position()
+        self._path = folder / FILE
+        self._run = run
+        self._open()
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> None:
         try:
             connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -87,10 +87,8 @@ class EventLog:
         if found != meta:
             connection.close()
             raise RunError(f"the event log {self._path} belongs to another run; move it away or serve its own run.")
-        return connection
-
-    def _last_position(self) -> int:
-        return int(self._connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()[0])
+        self._connection = connection
+        self.position = int(connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()[0])
 
     def append(self, events: Sequence[Event], receipts: Sequence[Receipt] = ()) -> None:
         """Put all of this on the disk, or none of it and raise LogError."""
@@ -101,22 +99,15 @@ class EventLog:
             self._connection.executemany("INSERT INTO requests VALUES (?, ?, ?)", receipts)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            self._roll_back()
+            with suppress(sqlite3.Error):  # there may be nothing to undo; `recover` opens the file anew
+                self._connection.execute("ROLLBACK")
             raise LogError(f"the event log took none of the events ({error}); free the disk and send again.") from None
         self.position += len(events)
-
-    def _roll_back(self) -> None:
-        try:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-        except sqlite3.Error:
-            pass  # `recover` opens the file anew
 
     def recover(self) -> None:
         """Open the file again and see where it ends: a commit that reported an error may have reached the disk."""
         self._connection.close()
-        self._connection = self._open()
-        self.position = self._last_position()
+        self._open()
 
     def events_of(self, keys: Iterable[str]) -> dict[str, Event]:
         """The logged events among these keys."""

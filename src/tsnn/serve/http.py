@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request
@@ -14,11 +15,21 @@ from starlette.exceptions import HTTPException
 from tsnn.errors import InputError, TsnnError
 from tsnn.serve import answers, schemas
 from tsnn.serve.gate import Gate
-from tsnn.serve.page import HEADERS, page_html
 from tsnn.serve.schemas import MAX_TOP, read_id, read_time
 from tsnn.serve.service import BusyError, Service
 
 MAX_BODY = 4 * 2**20
+PAGE = files("tsnn.serve").joinpath("static", "page.html")  # one file, no build step
+# Inline code only, and answers of this service only: the page works offline and can send nothing away.
+_PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
 SrcParam = Annotated[
     int | str, BeforeValidator(read_id), Query(description='a node id; 7 is the integer, "7" in quotes the text')
 ]
@@ -29,15 +40,15 @@ RelationParam = Annotated[int | None, Query(ge=0, lt=2**31)]
 CandidatesParam = Annotated[
     Literal["destinations", "all"] | None, Query(description="who is ranked; by default what the run's card says")
 ]
-_STATUS = {
-    401: "wrong or missing token",
-    413: "body over the limit",
-    422: "a value that cannot be used; nothing was changed",
-    429: "the queue is full",
-    503: "the log or the state cannot take it now",
-}
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.ErrorOut, "description": words} for status, words in _STATUS.items()
+    status: {"model": schemas.ErrorOut, "description": words}
+    for status, words in {
+        401: "wrong or missing token",
+        413: "body over the limit",
+        422: "a value that cannot be used; nothing was changed",
+        429: "the queue is full",
+        503: "the log or the state cannot take it now",
+    }.items()
 }
 
 
@@ -60,11 +71,11 @@ _DESCRIPTION = (
 
 
 def _add_page(app: FastAPI) -> None:
-    text = page_html()
+    text = PAGE.read_text("utf-8")
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def page() -> HTMLResponse:
-        return HTMLResponse(text, headers=HEADERS)
+        return HTMLResponse(text, headers=_PAGE_HEADERS)
 
 
 def _add_events(app: FastAPI, service: Service) -> None:

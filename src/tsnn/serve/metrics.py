@@ -70,10 +70,8 @@ class Metrics:
         """Median and 99th percentile of the latest requests of each path."""
         with self._lock:
             latest = {path: np.array(values) * 1e3 for path, values in self._latest.items()}
-        return {
-            path: {"p50": float(np.percentile(values, 50)), "p99": float(np.percentile(values, 99))}
-            for path, values in latest.items()
-        }
+        percentiles = {path: np.percentile(values, [50, 99]).tolist() for path, values in latest.items()}
+        return {path: {"p50": p50, "p99": p99} for path, (p50, p99) in percentiles.items()}
 
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""

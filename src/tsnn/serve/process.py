@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import torch
@@ -24,33 +25,24 @@ def run_service(
     """Restore, listen, serve, and on SIGINT or SIGTERM finish what waits and write a snapshot."""
     if not token and not _is_loopback(host):
         raise ConfigError(f"{host} can be reached by others; set a token with --token or TSNN_TOKEN first.")
-    listener = _listen(host, port)
     torch.set_num_threads(1)  # one core for the state, the other for the requests
     _log_as_json()
-    signal.signal(signal.SIGTERM, _leave)  # uvicorn raises the signal again once it has answered every open request
-    try:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn raises it again once every request is answered
+    with _listen(host, port) as listener:
         service = Service(run, queue_length=queue_length, snapshot_every=snapshot_every, say=logger.warning)
-    except BaseException:
-        listener.close()
-        raise
-    try:
-        application = build_application(service, token=token or None, max_body=max_body)
-        address, bound = listener.getsockname()[:2]
-        fields = {"url": f"http://{address}:{bound}", "position": service.log.position}
-        gc.collect()
-        gc.freeze()  # what exists by now stays: later collections skip it, so that no request waits for them
-        logger.info("ready", extra={"fields": fields})
-        config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=30)
-        uvicorn.Server(config).run(sockets=[listener])
-    except KeyboardInterrupt:
-        pass  # SIGINT ends the service as SIGTERM does
-    finally:
-        service.close()
-        logger.info("stopped", extra={"fields": {"position": service.applied}})
-
-
-def _leave(*_: object) -> None:
-    raise SystemExit(0)
+        try:
+            app = build_application(service, token=token or None, max_body=max_body)
+            address, bound = listener.getsockname()[:2]
+            gc.collect()
+            gc.freeze()  # what exists by now stays: later collections skip it, so that no request waits for them
+            logger.info("ready", extra={"fields": {"url": f"http://{address}:{bound}", "position": service.applied}})
+            config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=30)
+            uvicorn.Server(config).run(sockets=[listener])
+        except KeyboardInterrupt:
+            pass  # SIGINT ends the service as SIGTERM does
+        finally:
+            service.close()
+            logger.info("stopped", extra={"fields": {"position": service.applied}})
 
 
 def _is_loopback(host: str) -> bool:

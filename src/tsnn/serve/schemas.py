@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, NotRequired
 
 import numpy as np
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    TypeAdapter,
-    ValidationError,
-    with_config,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
 from tsnn.errors import InputError
@@ -36,12 +25,12 @@ MAX_FEATURE = 1e9  # beyond it the squares of a frame leave the range of float32
 _BIGGEST_TIME = 2.0**62  # differences of two times stay inside 64 bits
 
 
-def _check_id(value: Any) -> Any:
-    whole = type(value) is int and -_INT64 <= value < _INT64
-    text = type(value) is str and 0 < len(value) <= MAX_ID and _is_unicode(value)
-    if not whole and not text:
-        raise ValueError(f"must be a 64-bit integer or a text of 1 to {MAX_ID} characters")
-    return value
+def _check_id(value: Any) -> int | str:
+    if type(value) is int and -_INT64 <= value < _INT64:
+        return value
+    if type(value) is str and 0 < len(value) <= MAX_ID and _is_unicode(value):
+        return value
+    raise ValueError(f"must be a 64-bit integer or a text of 1 to {MAX_ID} characters")
 
 
 def _is_unicode(text: str) -> bool:
@@ -49,10 +38,11 @@ def _is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _check_time(value: Any) -> Any:
+def _check_time(value: Any) -> int | float:
     if type(value) not in (int, float) or not 0 <= value < _BIGGEST_TIME:
         raise ValueError("must be a number from 0 to below 2^62")
-    return value + 0  # -0.0 becomes 0.0
+    checked: int | float = value + 0  # -0.0 becomes 0.0
+    return checked
 
 
 def _check_features(value: Any) -> Any:
@@ -75,7 +65,7 @@ Relation = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY, strict=True)]
 
 
-@with_config(ConfigDict(extra="forbid"))
+@with_config({"extra": "forbid"})
 class EventIn(TypedDict):
     """One event. With a `key`, sending it again changes nothing."""
 
@@ -93,21 +83,11 @@ def _to_event(fields: dict[str, Any]) -> Event:
     return Event(**fields)
 
 
-def _one_or_many(value: Any) -> str:
-    return "many" if isinstance(value, list) else "one"
-
-
 OneEvent = Annotated[EventIn, AfterValidator(_to_event)]  # parsed straight into the event that is logged and observed
-OneOrMany = Annotated[
-    Annotated[OneEvent, Tag("one")] | Annotated[list[OneEvent], Field(min_length=1), Tag("many")],
-    Discriminator(_one_or_many),
-]
 
 
-class ScoreIn(BaseModel):
+class ScoreIn(BaseModel, extra="forbid"):
     """Destinations to score for a source at a time; the clock's own where none is given."""
-
-    model_config = ConfigDict(extra="forbid")
 
     src: NodeId
     dst: Annotated[list[NodeId], Field(min_length=1, max_length=MAX_CANDIDATES)]
@@ -199,18 +179,14 @@ class ErrorOut(BaseModel):
 
 def read_id(text: str) -> int | str:
     """A node id from a URL: 7 is the integer, "7" in quotes the text, anything else the text as it stands."""
+    value: Any = int(text) if _is_integer(text) else text
     if text.startswith('"'):
-        try:
+        with suppress(json.JSONDecodeError):
             value = json.loads(text)
-        except json.JSONDecodeError:
-            value = text
-    else:
-        value = int(text) if _is_integer(text) else text
     try:
-        checked: int | str = _check_id(value)
+        return _check_id(value)
     except ValueError as error:
         raise InputError(f"a node id {error}.") from None
-    return checked
 
 
 def _is_integer(text: str) -> bool:
@@ -221,32 +197,28 @@ def _is_integer(text: str) -> bool:
 def read_time(text: str) -> int | float:
     """A time from a URL: an integer stays one."""
     try:
-        value: int | float = int(text) if _is_integer(text) else float(text)
-        checked: int | float = _check_time(value if math.isfinite(value) else None)
+        return _check_time(int(text) if _is_integer(text) else float(text))
     except ValueError:
         raise InputError(f"t={text[:40]!r} is not a time; give a number from 0 on.") from None
-    return checked
 
 
-_EVENTS: TypeAdapter[Any] = TypeAdapter(OneOrMany)
-_KEY: TypeAdapter[str] = TypeAdapter(Key)
+_ONE: TypeAdapter[Any] = TypeAdapter(OneEvent)
+_MANY: TypeAdapter[Any] = TypeAdapter(Annotated[list[OneEvent], Field(min_length=1)])
 
 
 def read_events(body: bytes) -> list[Event]:
     """The events of a request body."""
     try:
-        events: Event | list[Event] = _EVENTS.validate_json(body)
+        return _MANY.validate_json(body) if body.lstrip().startswith(b"[") else [_ONE.validate_json(body)]
     except ValidationError as error:
         raise InputError(first_fault(error.errors(include_url=False, include_input=False)[0])) from None
-    return events if isinstance(events, list) else [events]
 
 
 def read_key(text: str) -> str:
     """The key of a request."""
-    try:
-        return _KEY.validate_python(text)
-    except ValidationError:
-        raise InputError(f"the header Idempotency-Key must have 1 to {MAX_KEY} characters.") from None
+    if not 0 < len(text) <= MAX_KEY:
+        raise InputError(f"the header Idempotency-Key must have 1 to {MAX_KEY} characters.")
+    return text
 
 
 def events_schema() -> dict[str, Any]:
@@ -259,6 +231,6 @@ def first_fault(error: Mapping[str, Any]) -> str:
     """One sentence of what pydantic found."""
     if error["type"] == "json_invalid":
         return NOT_JSON
-    where = ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "header", "one", "many"))
+    where = ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "header"))
     words = str(error["msg"]).removeprefix("Value error, ").rstrip(".")
     return f"{where or 'the body'}: {words[:1].lower()}{words[1:]}."

@@ -27,7 +27,7 @@ from tsnn.serve.eventlog import EventLog, FolderLock, LogError, Receipt
 from tsnn.serve.metrics import Metrics
 from tsnn.serve.schemas import EventsOut
 from tsnn.serve.snapshots import Say, file_digest, newest_snapshot, sweep_partial, write_snapshot
-from tsnn.training.run import CONFIG, IDS, STATE, WEIGHTS
+from tsnn.training.run import STATE_FILES, check_finished
 
 HOME = "online"  # the folder inside the run's for everything that the service writes
 GROUP_EVENTS = 4000  # events that one transaction takes at most, unless a single request has more
@@ -93,7 +93,7 @@ class Service:
             self._folder_lock.release()
             raise
         self._queue: queue.Queue[_Request | None] = queue.Queue(queue_length)
-        self._queue_length, self._snapshot_every = queue_length, snapshot_every
+        self._snapshot_every = snapshot_every
         self._reader = ThreadPoolExecutor(1, "reader")
         self._reads = threading.BoundedSemaphore(queue_length)
         self._snapshot_due = threading.Event()
@@ -183,11 +183,11 @@ class Service:
         elif self.applied != self.log.position:
             self._broken = error
         self._say(f"events were not acknowledged: {error}")
-        unknown = UnavailableError("the events were not acknowledged; send them again.")
-        told = error if isinstance(error, TsnnError) else unknown
+        if not isinstance(error, TsnnError):
+            error = UnavailableError("the events were not acknowledged; send them again.")
         for request in group:
             if not request.done.done():
-                request.done.set_exception(told)
+                request.done.set_exception(error)
 
     def _admit(self, request: _Request, draft: _Draft) -> None:
         try:
@@ -225,18 +225,14 @@ class Service:
                 raise InputError(f"the key {request.key!r} was used for another request; choose a new one.")
             if earlier:
                 return {}
-        keys = {event.key for event in request.events if event.key is not None}
-        if not keys:
-            return dict(enumerate(request.events))
-        known = draft.keyed | self.log.events_of(keys)
+        known = draft.keyed | self.log.events_of({event.key for event in request.events if event.key is not None})
         fresh = {}
         for place, event in enumerate(request.events):
-            earlier_event = known.get(event.key) if event.key is not None else None
-            if earlier_event is None:
+            if event.key is None:
                 fresh[place] = event
-                if event.key is not None:
-                    known[event.key] = event
-            elif earlier_event != event:
+            elif event.key not in known:
+                fresh[place] = known[event.key] = event
+            elif known[event.key] != event:
                 raise InputError(f"the key {event.key!r} was used for another event; choose a new one.")
         return fresh
 
@@ -263,13 +259,8 @@ class Service:
         duplicates = sum(len(request.events) - fresh for request, fresh in draft.admitted)
         self.metrics.saw_events(len(draft.events), duplicates)
         for request, fresh in draft.admitted:
-            told = EventsOut(
-                applied=fresh,
-                duplicates=len(request.events) - fresh,
-                position=self.log.position,
-                clock=self.predictor.clock,
-            )
-            request.done.set_result(told)
+            numbers = {"applied": fresh, "duplicates": len(request.events) - fresh, "position": self.log.position}
+            request.done.set_result(EventsOut(**numbers, clock=self.predictor.clock))
 
     # Reading
 
@@ -280,7 +271,7 @@ class Service:
         if self._closing:
             raise UnavailableError("the service is stopping; ask again once it is back.")
         if not self._reads.acquire(blocking=False):
-            raise BusyError(f"{self._queue_length} questions wait already; ask again in a moment.")
+            raise BusyError(f"{self._queue.maxsize} questions wait already; ask again in a moment.")
 
         def locked() -> Answer:
             with self.lock:
@@ -330,28 +321,21 @@ class Service:
         self._snapshot_due.set()
         for thread in self._threads:
             thread.join()
-        self._refuse_the_rest()
+        while not self._queue.empty():  # requests that came in while the end was already in the queue
+            request = self._queue.get()
+            if request is not None:
+                request.done.set_exception(UnavailableError("the service is stopping; send the events again later."))
         self._reader.shutdown()
         if self._broken is None:
             self.snapshot()
         self.log.close()
         self._folder_lock.release()
 
-    def _refuse_the_rest(self) -> None:
-        """Requests that came in while the end was already in the queue."""
-        while not self._queue.empty():
-            request = self._queue.get()
-            if request is not None:
-                request.done.set_exception(UnavailableError("the service is stopping; send the events again later."))
-
 
 def restore(run: Path, identity: str, say: Say) -> tuple[EventLog, Predictor, int]:
-    """The log, the predictor of the newest whole snapshot (or of the run itself), and the position it stands at.
-
-    The caller holds the folder's lock.
-    """
+    """The log, the predictor of the newest whole snapshot (or of the run itself), and the position it stands at."""
     home = run / HOME
-    sweep_partial(home)
+    sweep_partial(home)  # the caller holds the folder's lock, so nobody is at work on a snapshot
     log = EventLog(home, identity)
     snapshot = newest_snapshot(home, say)
     position = snapshot.position if snapshot else 0
@@ -366,9 +350,6 @@ def restore(run: Path, identity: str, say: Say) -> tuple[EventLog, Predictor, in
 
 def run_identity(run: Path) -> str:
     """A digest of what the log's first event was applied to."""
-    digest = hashlib.sha256()
-    for name in (CONFIG, WEIGHTS, STATE, IDS):
-        if not (run / name).is_file():
-            raise RunError(f"{run} is not a finished run: {name} is missing; train it with tsnn train.")
-        digest.update(file_digest(run / name).encode())
-    return digest.hexdigest()[:32]
+    check_finished(run)
+    digests = "".join(file_digest(run / name) for name in STATE_FILES)
+    return hashlib.sha256(digests.encode()).hexdigest()[:32]

@@ -49,7 +49,8 @@ def write_snapshot(home: Path, position: int, save: Callable[[Path], None]) -> S
         raise RunError(f"no snapshot was written ({error}); see to the disk, the log has every event.") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    _drop_old(parent)
+    for path in _newest_first(parent)[KEPT:]:
+        shutil.rmtree(path, ignore_errors=True)
     return Snapshot(target, position)
 
 
@@ -78,15 +79,8 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _drop_old(parent: Path) -> None:
-    for path in _newest_first(parent)[KEPT:]:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def _newest_first(parent: Path) -> list[Path]:
-    if not parent.is_dir():
-        return []
-    return sorted((path for path in parent.iterdir() if path.name.isdigit()), reverse=True)
+    return sorted((path for path in parent.glob("*") if path.name.isdigit()), reverse=True)
 
 
 def newest_snapshot(home: Path, warn: Say) -> Snapshot | None:

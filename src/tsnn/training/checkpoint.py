@@ -1,6 +1,6 @@
-"""Checkpoints: all that an interrupted training run needs to go on as if nothing had happened.
+"""All that an interrupted training run needs to go on as if nothing had happened: a checkpoint and the journal.
 
-One safetensors file, replaced by an atomic rename, so a kill at any moment leaves either the old or the new one.
+The checkpoint is one safetensors file, written whole or not at all; the journal is cut back to where it was then.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -73,3 +74,27 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
     whole = optimizer.state_dict()
     whole["state"] = state
     optimizer.load_state_dict(whole)
+
+
+class Journal:
+    """What happened, one JSON object a line; without a path it keeps nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, which a checkpoint remembers."""
+        return self._path.stat().st_size if self._path is not None and self._path.exists() else 0
+
+    def truncate(self, size: int) -> None:
+        """Forget what was written after a checkpoint: it will be written again."""
+        if self._path is not None:
+            with self._path.open("ab") as file:
+                file.truncate(size)
+
+    def write(self, **entry: Any) -> None:
+        """Append one entry."""
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(entry) + "\n")

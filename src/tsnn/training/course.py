@@ -44,10 +44,9 @@ class Course:
 
     def close(self, metric: float | None) -> bool:
         """End the warm-up or an epoch with its validation figure, if there is one; whether it is the best so far."""
-        is_best = False
+        is_best = metric is not None and metric > self.best_metric
         if metric is not None:
             self.history.append(metric)
-            is_best = metric > self.best_metric
         if is_best:
             self.best_metric = self.history[-1]
             self.best_epoch = WARM_HEAD if self.warming else self.epoch
@@ -57,13 +56,10 @@ class Course:
 
 
 def cosine(step: int, total: int) -> float:
-    """What the learning rate is multiplied by in epochs: from one to zero over all steps.
-
-    A function of the step alone, so a resumed run needs no state of it.
-    """
+    """What the learning rate is multiplied by at a step of the epochs: from one to zero, with no state to resume."""
     return 0.5 * (1.0 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
 
 
 def linear(epoch: int, total: int) -> float:
-    """The same in the warm-up: from one towards zero over its epochs."""
+    """The same for an epoch of the warm-up, falling evenly."""
     return 1.0 - epoch / total

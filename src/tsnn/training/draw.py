@@ -46,12 +46,9 @@ class TrainingRows:
         return sum(-(-(last - first) // self.chunk) for _, _, first, last in self.chunks())
 
     def draw(self, train: TrainConfig, epoch: int, start: int, first: int, last: int) -> tuple[I64, I64]:
-        """Rows first..last-1, those of one cut in random order, and fresh negatives of each.
-
-        Tied rows often stand sorted in their file, and minibatches of one destination teach nothing.
-        """
+        """Rows first..last-1, those of one cut in random order, and fresh negatives of each."""
         rng = np.random.default_rng([train.seed, epoch, start])
-        rows = first + rng.permutation(last - first)
+        rows = first + rng.permutation(last - first)  # in a file, tied rows often stand sorted by destination
         rows = rows[np.argsort(self.cuts[rows], kind="stable")]
         return rows, self.negatives(rows, train.negatives, train.sampler, rng)
 

@@ -1,8 +1,7 @@
 """AdamW with a cosine to zero and its own learning rate for the geometry group.
 
-A chunk takes milliseconds, and an optimizer that visits two dozen small tensors one by one takes a good part of one. So
-the parameters of a group are views of one flat tensor, their gradients of another: clipping and stepping are a few
-calls, however many parameters there are.
+A chunk takes milliseconds, of which an optimizer that visits two dozen small tensors one by one would take a good part.
+So the parameters of a group are views of one flat tensor, and their gradients of another.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from tsnn.engine.stack import Stack
 from tsnn.model.tsnn import TSNN
 from tsnn.transfer import send
 
-_BETAS, _EPS = (0.9, 0.999), 1e-8  # PyTorch's own
+_BETAS = (0.9, 0.999)  # these two are PyTorch's own
+_EPS = 1e-8
 _GEOMETRY = ("updater.frame_in", "updater.frame_out", "updater.theta", "frame_bias", "head.rho_kappa")
 
 
@@ -76,13 +76,11 @@ class FlatAdamW(torch.optim.AdamW):
 
 
 class StackedAdamW:
-    """AdamW for the rows of a stack, each with its own rates, decay and bound of its gradient.
-
-    Elementwise but for the norm of a row, which is taken `GROUP` rows at a time like every product of a stack.
-    """
+    """AdamW for the rows of a stack, each with its own rates, decay and bound of its gradient."""
 
     def __init__(self, stack: Stack, rates: Tensor, configs: list[TrainConfig], *, clip: bool = True) -> None:
-        self._stack, self._rates = stack, rates
+        self._stack = stack
+        self._rates = rates
         self.steps = 0  # that were taken
         self._decay = rates.new_tensor([[config.weight_decay] for config in configs])
         self._clip = rates.new_tensor([[config.clip] for config in configs]) if clip else None
@@ -98,8 +96,10 @@ class StackedAdamW:
     @torch.no_grad()
     def step(self, factors: Tensor) -> None:
         """One step with the stack's gradients; `factors` are those of `next_factors`."""
-        grad, weights = self._stack.grad, self._stack.flat
+        grad = self._stack.grad
+        weights = self._stack.flat
         if self._clip is not None:
+            # A group at a time, like every product of a stack, so that the last bits of a row depend on no other.
             norms = torch.cat([grad[at].square().sum(1, keepdim=True) for at in self._stack.groups]).sqrt_()
             grad.mul_((self._clip / (norms + 1e-6)).clamp_(max=1.0))
         self._mean.lerp_(grad, 1 - _BETAS[0])

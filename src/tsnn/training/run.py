@@ -28,17 +28,23 @@ from tsnn.data.description import Description
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.queries import Share
 from tsnn.data.question import Question
-from tsnn.errors import RunError
+from tsnn.data.split import Split
+from tsnn.errors import InputError, RunError
+from tsnn.evaluation.catalog import default_split, load, suite_of
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.replay import Listener, Replayed, replay
 from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.training.checkpoint import write_tensors
 
-CONFIG, WEIGHTS, STATE, IDS, METRICS, DATA = (
-    "config.toml", "weights.safetensors", "state.safetensors", "ids.parquet", "metrics.json", "data.json",
-)  # fmt: skip
+CONFIG = "config.toml"
+WEIGHTS = "weights.safetensors"
+STATE = "state.safetensors"
+DATA = "data.json"
+IDS = "ids.parquet"
+METRICS = "metrics.json"
 FORMAT = "1"
+STATE_FILES = (CONFIG, WEIGHTS, STATE, IDS)  # the model and its state
 
 
 @dataclass(frozen=True)
@@ -65,15 +71,20 @@ class Run:
     def load(cls, folder: str | Path) -> Run:
         """Read a run folder."""
         folder = Path(folder)
-        for name in (CONFIG, WEIGHTS, STATE, IDS, METRICS):
-            if not (folder / name).is_file():
-                raise RunError(f"{folder} is not a finished run: {name} is missing; train it with tsnn train.")
+        check_finished(folder, METRICS)
         config = Config.build(folder / CONFIG)
         tensors, metadata = read_tensors(folder / WEIGHTS)
         model = TSNN(config, StreamShape(**json.loads(metadata["shape"]))).to(getattr(torch, config.train.dtype))
         model.load_state_dict(tensors)
         metrics = json.loads((folder / METRICS).read_text())
         return cls(folder, model.eval(), NodeIds.load(folder / IDS), metrics, read_description(folder))
+
+
+def check_finished(folder: Path, *others: str) -> None:
+    """Refuse a folder that lacks a file of the model and its state, or one of the others named."""
+    for name in (*STATE_FILES, *others):
+        if not (folder / name).is_file():
+            raise RunError(f"{folder} is not a finished run: {name} is missing; train it with tsnn train.")
 
 
 def read_description(folder: Path) -> Description:
@@ -87,6 +98,21 @@ def read_description(folder: Path) -> Description:
         raise RunError(f"{path} cannot be read ({error!r}); train the run again.") from None
 
 
+def run_split(run: Run, *data: str) -> Split:
+    """The split the run was trained on, from its own card or from whichever of these addresses is the same data."""
+    card = run.metrics["card"]["data"]
+    if not data and not suite_of(card["name"]).name:
+        raise InputError(
+            f"{run.folder} was trained on {card['name']}, which has no address; name its file with --data."
+        )
+    addresses = data or (card["name"],)
+    for address in addresses:
+        stream = load(address, run.description)
+        if stream.fingerprint() == card["fingerprint"]:
+            return default_split(stream)
+    raise InputError(f"{' or '.join(addresses)} is not the data {run.folder} was trained on; name that with --data.")
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file of this format."""
     try:
@@ -95,36 +121,28 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise RunError(f"{path} cannot be read ({error}); train the run again.") from None
-    if metadata.get("format") != FORMAT:
-        found = metadata.get("format")
+    found = metadata.get("format")
+    if found != FORMAT:
         raise RunError(f"{path} is of format {found}, this version reads {FORMAT}; train the run again.")
     return tensors, metadata
-
-
-def write_config(folder: Path, config: Config) -> None:
-    """Store the resolved configuration."""
-    write_text(folder / CONFIG, config.to_toml())
 
 
 def save_run(
     folder: Path, model: TSNN, stream: EventStream, metrics: dict[str, Any], state: dict[str, Tensor] | None = None
 ) -> Run:
-    """Write a finished run; `metrics.json` comes last, so a torn run is never taken for a finished one.
-
-    `state` is that of `FinalState`; where nobody has it yet, the stream is replayed for it.
-    """
-    write_config(folder, model.config)
+    """Write a finished run; without a `state` of `FinalState` the stream is replayed for it."""
+    write_text(folder / CONFIG, model.config.to_toml())
     shape = {"format": FORMAT, "shape": json.dumps(asdict(model.shape))}
     write_tensors(folder / WEIGHTS, dict(model.state_dict()), shape)
     write_tensors(folder / STATE, state or final_state(model, stream), {"format": FORMAT})
     stream.ids.save(folder / IDS)
     write_text(folder / DATA, stream.description.to_json())
-    write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")
+    write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")  # last: it marks the run as finished
     return Run(folder, model, stream.ids, metrics, stream.description)
 
 
 class FinalState(Listener):
-    """The stream as the frozen weights have seen it, up to its last timestamp, and the events of that one."""
+    """What `state.safetensors` holds, once a replay has come to the last timestamp of the stream."""
 
     def __init__(self, scorer: ModelScorer, stream: EventStream) -> None:
         self._scorer = scorer
@@ -136,10 +154,9 @@ class FinalState(Listener):
     def hear(self, seen: Replayed, own: Share) -> None:
         """Keep the state when it stands before the last timestamp."""
         if seen.block.update.stop == self._tie and not self.tensors:
+            states = self._scorer.store.snapshot()
             tie = self._stream.take(slice(self._tie, None))
-            self.tensors = state_tensors(
-                self._scorer.store.snapshot(), seen.counters.snapshot(), self._stream.t[0], tie
-            )
+            self.tensors = state_tensors(states, seen.counters.snapshot(), self._stream.t[0], tie)
 
 
 def final_state(model: TSNN, stream: EventStream) -> dict[str, Tensor]:

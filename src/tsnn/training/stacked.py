@@ -33,7 +33,6 @@ from tsnn.model.losses import LOSSES, OF_SCORES, data_losses, loss_weights, scor
 from tsnn.model.time_encoding import encode_gap
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.ahead import ahead
-from tsnn.plan.chunk import ScorePlan
 from tsnn.plan.facts import COLUMN
 from tsnn.plan.planner import Planner, PlanSpec
 from tsnn.training.course import Course, cosine
@@ -56,13 +55,15 @@ class StackedTrainer:
         check_alike(configs)
         if split.stream.num_relations or split.stream.num_types:
             raise ConfigError("a population knows no relations and no node types; train such runs one by one.")
-        self.configs, self.device = configs, device
+        self.configs = configs
+        self.device = device
         self.config = configs[0]  # for what all have in common
         self.stream = split.stream
         self.courses = [Course.of(config) for config in configs]
         self.models = [build_model(_on_host(config), split) for config in configs]
         self._shared = build_model(_on_host(self.config), split).to(device)  # for what is the same for all
         self._gap = self._shared.shape.mean_gap
+        self._entries = 2 + 2 * self.config.model.num_neighbors  # active entries that an event can have
         self.spec = PlanSpec.of(self.config, self._gap)
         self.rows = TrainingRows.of(split, self.config.train)
         self._validation = validation_questions(split, Question.of(self.config.train))
@@ -85,7 +86,10 @@ class StackedTrainer:
         self._weights = torch.stack([loss_weights(own.loss, self.stack.flat.dtype, self.device) for own in filled])
         self._sound = torch.ones(len(self.stack), dtype=torch.bool, device=self.device)
         if plans is not None:
-            yield from self._warm_up(plans, StackedAdamW(self.stack, self._warm_rates(), filled, clip=False))
+            rates = torch.full_like(self.stack.flat, LR)
+            for name in self.stack.updater:  # which rests meanwhile
+                rates[:, self.stack.columns[name]] = 0.0
+            yield from self._warm_up(plans, StackedAdamW(self.stack, rates, filled, clip=False))
         self._optimizer = StackedAdamW(self.stack, stacked_rates(self.stack, filled), filled)
         self._step = Recorded(self._one_step)
         self._total_steps = self.config.train.epochs * self.rows.steps
@@ -98,8 +102,6 @@ class StackedTrainer:
 
     def _send(self, array: NDArray[Any]) -> Tensor:
         return send(array, self.device)
-
-    # Training
 
     def train_epoch(self, epoch: int) -> Turns[None]:
         """One pass over the training rows."""
@@ -117,7 +119,7 @@ class StackedTrainer:
         update = chunks[0].update
         queries = chunks[0].reads.shape[1]
         length = self.config.train.chunk
-        whole = whole_table(update, self.stream.num_nodes, self._capacity(update.num_events))
+        whole = whole_table(update, self.stream.num_nodes, update.num_events * self._entries)
         rows = [self._send(words) for words in (plan_words(whole), whole.final_h, whole.final_F)]
         context = self._shared.context(update, self.stream)
         if not queries:
@@ -129,14 +131,10 @@ class StackedTrainer:
             self._step(context, *rows, factors, *(part for both in zip(sent, facts, strict=True) for part in both))
         self.states.move_on()
 
-    def _capacity(self, events: int) -> int:
-        """Active entries that so many events can have."""
-        return events * (2 + 2 * self.config.model.num_neighbors)
-
     def _one_step(self, context: Tensor, words: Tensor, last_h: Tensor, last_F: Tensor, *rest: Tensor) -> None:
         """The recurrence of a chunk; and where there are queries, their gradients and one step of every member."""
         with torch.set_grad_enabled(bool(rest)):
-            versions = self.states.update_all(words, context, self._capacity(len(context)))
+            versions = self.states.update_all(words, context, len(context) * self._entries)
         if rest:
             factors, *reads = rest
             self.stack.grad.zero_()
@@ -166,15 +164,16 @@ class StackedTrainer:
         """A group's minibatch as the score takes it; see `GroupChunk`."""
         width = 1 + self.config.train.negatives
         src_h, src_F, cand_h, cand_F, pick = torch.split(index.long(), [1, 1, width, width, width], dim=2)
-        data, bank = self._data(group, self._raw(facts)[pick.flatten(1)])
-        return Reads(src_h.squeeze(2), src_F.squeeze(2), cand_h, cand_F, data, bank)
+        data = self._data(group, self._raw(facts)[pick.flatten(1)])
+        return Reads(src_h.squeeze(2), src_F.squeeze(2), cand_h, cand_F, *data)
 
     def _raw(self, facts: Tensor) -> Tensor:
         """Of each row of facts: its features, not yet standardized, encoded gaps, and last the EdgeBank's count."""
         config = self.config
         columns = [feature_tensor(facts, config.features, gaps=config.model.gaps, mean_gap=self._gap)]
         if config.features.encoded_gaps:
-            dim, scale = config.model.time_dim, self._shared.time_scale
+            dim = config.model.time_dim
+            scale = self._shared.time_scale
             columns += [encode_gap(facts[:, COLUMN[gap]], dim, scale) for gap in ("src_gap", "dst_gap")]
         return torch.cat([*columns, facts[:, COLUMN["bank_count"], None]], dim=1)
 
@@ -185,8 +184,6 @@ class StackedTrainer:
         features = raw[..., : shift.shape[2]].sub(shift).div_(scale)
         gaps = raw[..., shift.shape[2] : -1]
         return torch.cat([features, gaps], dim=2) if gaps.shape[2] else features, raw[..., -1]
-
-    # Warming up
 
     def _warm_plans(self) -> list[WarmPlan]:
         """Each member's events for the warm-up; also fits the standardization of its features."""
@@ -200,13 +197,6 @@ class StackedTrainer:
 
         with ThreadPoolExecutor() as pool:
             return list(pool.map(make, self.models))
-
-    def _warm_rates(self) -> Tensor:
-        """The updater rests meanwhile."""
-        rates = torch.full_like(self.stack.flat, LR)
-        for name in self.stack.updater:
-            rates[:, self.stack.columns[name]] = 0.0
-        return rates
 
     def _warm_up(self, plans: list[WarmPlan], optimizer: StackedAdamW) -> Turns[None]:
         """See `tsnn.training.warmup`."""
@@ -242,8 +232,6 @@ class StackedTrainer:
         weights = self._weights[self.stack.groups[group], : values.shape[1]]
         self.stack.head_gradients((values * weights).sum(), group)
 
-    # Validation
-
     def _close_courses(self) -> Turns[None]:
         """Validate every member that still runs; the weights that are its best so far become its model's."""
         for course, sound in zip(self.courses, self._sound.tolist(), strict=False):
@@ -252,22 +240,19 @@ class StackedTrainer:
         for i, course in enumerate(self.courses):
             if course.is_over:
                 continue
-            sound = np.isfinite(answers[i]).all()
-            if course.close(self._validation.validation(answers[i]) if sound else None):
+            metric = self._validation.validation(answers[i]) if np.isfinite(answers[i]).all() else None
+            if course.close(metric):
                 self.stack.write(i, self.models[i])
 
     def _answers(self, questions: Questions) -> Turns[F64]:
-        """Replay the stream for every member; a block's scores are read while the device works on the next.
-
-        Where a member's weights are no numbers, neither are its answers.
-        """
+        """Replay the stream for every member; a block's scores are read while the device works on the next."""
         asked = questions.asked
         answers = np.empty((len(self.models), len(asked), questions.columns))
 
         def keep(step: Step, scores: Tensor) -> None:
             ptr = asked.ptr[step.first : step.last + 1] - asked.ptr[step.first]
             for own, found in zip(answers, scores[: len(self.models)].cpu().numpy(), strict=True):
-                sound = np.isfinite(found).all()
+                sound = np.isfinite(found).all()  # the weights of a failed member may be no numbers
                 own[step.first : step.last] = questions.answers(found, ptr) if sound else np.nan
 
         self.states.reset_state()
@@ -286,21 +271,19 @@ class StackedTrainer:
     def _replay(self, block: Block) -> Tensor:
         """Run the block's rows; the scores of its candidates, (stack, candidates)."""
         versions = self.states.update(block.update, self._shared.context(block.update, self.stream))
-        out = versions.h.new_empty(len(self.stack), len(block.score.cand), dtype=torch.float64)
-        if out.shape[1]:
-            self._score_block(block.score, versions, out)
         self.states.commit(block.update, versions)
-        return out
-
-    def _score_block(self, plan: ScorePlan, versions: Versions, out: Tensor) -> None:
-        """Every candidate for itself, whatever query it belongs to."""
-        each = np.repeat(np.arange(len(plan)), np.diff(plan.ptr))
+        plan = block.score
+        out = versions.h.new_empty(len(self.stack), len(plan.cand), dtype=torch.float64)
+        if not len(plan.cand):
+            return out
+        each = np.repeat(np.arange(len(plan)), np.diff(plan.ptr))  # candidates one by one, with the rows of their query
         codes = (plan.src_h[each], plan.src_F[each], plan.cand_h[:, None], plan.cand_F[:, None])
-        src_h, src_F, cand_h, cand_F = (self._send(rows).long().expand(GROUP, *rows.shape) for rows in codes)
+        src_h, src_F, cand_h, cand_F = (self._send(code).long().expand(GROUP, *code.shape) for code in codes)
         raw = self._raw(self._send(plan.facts.astype(self.config.train.dtype))).expand(GROUP, -1, -1)
         for group, at in enumerate(self.stack.groups):
             reads = Reads(src_h, src_F, cand_h, cand_F, *self._data(group, raw))
             out[at] = self.stack.score(group, versions.h[at], versions.F[at], reads).parts.total.double()
+        return out
 
 
 def _on_host(config: Config) -> Config:

@@ -36,8 +36,10 @@ def group_chunks(
     configs: list[Config], size: int, training: TrainingRows, spec: PlanSpec, epoch: int
 ) -> Iterator[GroupChunk]:
     """The chunks of an epoch for a group of `size`; copies that fill it up read what its last member reads."""
-    stream, train = training.stream, configs[0].train
-    planner, width = Planner(stream, spec), 1 + train.negatives
+    stream = training.stream
+    train = configs[0].train
+    planner = Planner(stream, spec)
+    width = 1 + train.negatives
     own = np.minimum(np.arange(size), len(configs) - 1)
     columns = np.concatenate([np.zeros((size, 1), int), 1 + own[:, None] * (width - 1) + np.arange(width - 1)], axis=1)
     for start, stop, first, last in training.chunks():
@@ -65,16 +67,11 @@ def in_whole_table(rows: Rows, own: I64, nodes: int) -> I64:
 
 
 def whole_table(plan: UpdatePlan, nodes: int, capacity: int) -> UpdatePlan:
-    """The same recurrence with a row for every node and room for `capacity` active entries.
-
-    A recording needs arrays of one size. Room that is not used is never read: the events say how far theirs goes.
-    """
+    """The same recurrence with a row for every node and room for `capacity` active entries: arrays of one size."""
     pointers: dict[str, Any] = {name: in_whole_table(getattr(plan, name), plan.nodes, nodes) for name in _POINTERS}
-    room = capacity - len(plan.act_h)
+    room = capacity - len(plan.act_h)  # never read: each event says where its entries end
     padded = {name: np.pad(pointers.get(name, getattr(plan, name)), (0, room)) for name in _ACTIVE}
-    final_h = np.arange(nodes)
-    final_h[plan.nodes] = in_whole_table(plan.final_h, plan.nodes, nodes)
-    final_F = np.arange(nodes)
-    final_F[plan.nodes] = in_whole_table(plan.final_F, plan.nodes, nodes)
-    columns: dict[str, Any] = {**pointers, **padded, "final_h": final_h, "final_F": final_F}
-    return replace(plan, nodes=np.arange(nodes), **columns)
+    finals = {"final_h": np.arange(nodes), "final_F": np.arange(nodes)}
+    for name, rows in finals.items():
+        rows[plan.nodes] = in_whole_table(getattr(plan, name), plan.nodes, nodes)
+    return replace(plan, nodes=np.arange(nodes), **{**pointers, **padded, **finals})

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from tsnn.config import Config
 from tsnn.data.events import EventStream
 from tsnn.data.question import Question
-from tsnn.data.split import Split
 from tsnn.engine.compiled import NOTICE, is_compiled
 from tsnn.errors import RunError
 from tsnn.evaluation.card import Result
@@ -22,9 +20,10 @@ from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import Answers, Listener, answers_of, figures, replay
 from tsnn.evaluation.scorer import Scorer
+from tsnn.files import write_text
+from tsnn.model.tsnn import TSNN
 from tsnn.plan.planner import PlanSpec
-from tsnn.training.run import METRICS, FinalState, Run, save_run, write_config
-from tsnn.training.tensorboard import FOLDER as BOARD
+from tsnn.training.run import CONFIG, METRICS, FinalState, Run, save_run
 from tsnn.training.tensorboard import TensorBoard
 from tsnn.training.trainer import Trainer, check_device
 from tsnn.types import Progress, unwatched
@@ -58,36 +57,30 @@ def train(
     if not is_compiled():
         progress(0, 1, NOTICE)
     folder.mkdir(parents=True, exist_ok=True)
-    write_config(folder, config)
-    validate = validation_metric(split, question)
-    with ExitStack() as open_files:
-        board = open_files.enter_context(TensorBoard(folder / BOARD)) if config.train.tensorboard else None
-        trainer = Trainer(
-            config, split, lambda model: validate(ModelScorer(model, split.stream)), folder, progress, board
-        )
-        trained = trainer.run()
+    write_text(folder / CONFIG, config.to_toml())
+    measure = validation_metric(split, question)
+
+    def validate(model: TSNN) -> float:
+        return measure(ModelScorer(model, split.stream))
+
+    with closing(TensorBoard(folder / "tensorboard")) if config.train.tensorboard else nullcontext() as board:
+        model, course = Trainer(config, split, validate, folder, progress, board).run()
     rivals = compared_baselines(split.stream, config.train.seed) if compare else []
-    _fit(rivals, split, question, progress)
-    scorer = ModelScorer(trained.model, split.stream)
-    questions = make_questions(split, question)
-    final = FinalState(scorer, split.stream)
-    results = _figures(scorer, split.stream, questions, rivals, [final, *follow(scorer, questions)], progress)
-    metrics: dict[str, Any] = results[0].to_dict()
-    if compare:
-        metrics["baselines"] = [result.to_dict() for result in results[1:]]
-    course = trained.course
-    best = {"best_epoch": course.best_epoch, "validation": course.best_metric}
-    metrics["training"] = {"epochs": course.epoch, **best}
-    run = save_run(folder, trained.model, split.stream, metrics, final.tensors)
-    (folder / "checkpoint.safetensors").unlink(missing_ok=True)
-    return run
-
-
-def _fit(rivals: Sequence[Scorer], split: Split, question: Question, progress: Progress) -> None:
     for i, rival in enumerate(rivals):
         progress(i, len(rivals), f"fitting {rival.name}")
         rival.fit(split, question)
         progress(i + 1, len(rivals), f"fitting {rival.name}")
+    scorer = ModelScorer(model, split.stream)
+    questions = make_questions(split, question)
+    final = FinalState(scorer, split.stream)
+    results = _figures(scorer, split.stream, questions, rivals, [final, *follow(scorer, questions)], progress)
+    metrics, *baselines = (result.to_dict() for result in results)
+    if compare:
+        metrics["baselines"] = baselines
+    metrics["training"] = {"epochs": course.epoch, "best_epoch": course.best_epoch, "validation": course.best_metric}
+    run = save_run(folder, model, split.stream, metrics, final.tensors)
+    (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+    return run
 
 
 def _figures(
@@ -98,11 +91,9 @@ def _figures(
     listeners: Sequence[Listener],
     progress: Progress,
 ) -> list[Result]:
-    """Figures of the model, then of its rivals, from one replay of the model that the listeners follow too.
-
-    A rival that reads no more than the plain counts, which every plan has, is scored in that same replay.
-    """
+    """Figures of the model, then of its rivals, from one replay of the model that the listeners follow too."""
     own = Answers(questions)
+    # Rivals that read no more than the plain counts, which every plan has, are scored in that same replay.
     beside = {rival.name: answers_of(rival, questions) for rival in rivals if rival.spec == PlanSpec()}
     replay(scorer, stream, [own, *beside.values(), *listeners], progress=progress, text="evaluating")
     found = [own.result(scorer.name)]

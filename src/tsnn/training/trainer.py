@@ -29,16 +29,14 @@ from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan, ScorePlan
 from tsnn.plan.planner import Planner, PlanSpec, mean_gap
-from tsnn.training.checkpoint import Position, load_checkpoint, restore_optimizer, save_checkpoint
+from tsnn.training.checkpoint import Journal, Position, load_checkpoint, restore_optimizer, save_checkpoint
 from tsnn.training.course import Course, cosine
 from tsnn.training.draw import TrainingRows
-from tsnn.training.journal import Journal
 from tsnn.training.optim import FlatAdamW
 from tsnn.training.tensorboard import TensorBoard
 from tsnn.training.warmup import warm_up
 from tsnn.types import Progress, unwatched
 
-CHECKPOINT_SECONDS = 60.0
 Validate = Callable[[TSNN], float]
 
 
@@ -74,6 +72,8 @@ def check_device(train: TrainConfig) -> str:
 class Trainer:
     """Trains one model on one split; `run` can be interrupted at any moment and called again."""
 
+    checkpoint_seconds = 60.0  # from one checkpoint to the next inside an epoch
+
     def __init__(
         self,
         config: Config,
@@ -82,13 +82,12 @@ class Trainer:
         folder: Path | None = None,
         progress: Progress = unwatched,
         board: TensorBoard | None = None,
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
-        self.config, self.split = config, split
+        self.config = config
+        self.split = split
         self.stream = split.stream
         self._validate = validate
         self._progress = progress
-        self._every = checkpoint_seconds
         self.model = build_model(config, split)
         self.planner = Planner(self.stream, PlanSpec.of(config, self.model.shape.mean_gap))
         self.engine = pick_engine(config.train.engine, self.model.device)
@@ -121,7 +120,7 @@ class Trainer:
         return self.position.course
 
     def queries(self, start: int, first: int, last: int) -> Queries:
-        """Training rows first..last-1 with fresh negatives, positive first; those of one cut in random order."""
+        """Training rows first..last-1 with fresh negatives, as this epoch draws them."""
         return self.rows.queries(*self.rows.draw(self.config.train, self.course.epoch, start, first, last))
 
     def _plans(self, row: int) -> Iterator[tuple[ChunkPlan, Tensor]]:
@@ -141,7 +140,7 @@ class Trainer:
         self.planner.advance(self.position.row)
         saved = time.monotonic()
         for _ in self.train_chunks(self.position.row):
-            if self._path is not None and time.monotonic() - saved > self._every:
+            if self._path is not None and time.monotonic() - saved > self.checkpoint_seconds:
                 self._save()
                 saved = time.monotonic()
 
@@ -186,16 +185,14 @@ class Trainer:
 
     def _read_losses(self) -> None:
         """Count the last step's losses, if that has not been done."""
-        if self._unread is not None:
-            unread = self._unread
-            self._unread = None
-            self._count(*unread)
-
-    def _count(self, step: int, values: Tensor, loss: Tensor) -> None:
-        position, course, epochs = self.position, self.course, self.config.train.epochs
+        if self._unread is None:
+            return
+        step, losses, loss = self._unread
+        self._unread = None
         if not torch.isfinite(loss):
             raise TsnnError(f"the loss became {loss.item()} at step {step}; lower train.lr.")
-        terms = values.tolist()
+        position, course, epochs = self.position, self.course, self.config.train.epochs
+        terms = losses.tolist()
         position.sums = [a + b for a, b in zip(position.sums or [0.0] * len(terms), terms, strict=True)]
         position.terms += 1
         mean = position.sums[0] / position.terms
@@ -211,24 +208,20 @@ class Trainer:
         self._read_losses()
         self.model.eval()
         metric = self._validate(self.model)
-        warming, epoch = self.course.warming, self.course.epoch
+        warming = self.course.warming
+        epoch = self.course.epoch
         if self.course.close(metric):
             self._best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         if warming:
             self.model.head.geometry_weight.fill_(1.0)
         else:
-            self._record(epoch, metric)
+            means = [total / max(self.position.terms, 1) for total in self.position.sums]
+            losses = dict(zip(LOSSES, means, strict=False))
+            self._journal.write(epoch=epoch, step=self.position.step, losses=losses, validation=metric)
+            if self._board is not None:
+                self._board.epoch(epoch, losses, metric)
         self.position.row = 0
         self._save()
-
-    def _record(self, epoch: int, metric: float) -> None:
-        """An epoch's entry in the journal and on the board."""
-        means = [total / max(self.position.terms, 1) for total in self.position.sums]
-        losses = dict(zip(LOSSES, means, strict=False))
-        entry = {"epoch": epoch, "step": self.position.step, "losses": losses, "validation": metric}
-        self._journal.write(**entry)
-        if self._board is not None:
-            self._board.entry(**entry)
 
     def _save(self) -> None:
         if self._path is None:

@@ -1,8 +1,8 @@
 """Warming up: the score head learns what the data alone says, before states and frames join in.
 
-Chunks arrive in the order of the stream, and neighbors in a stream resemble each other; here the same training events
-are seen shuffled over the whole stream, which is worth points. The geometry is switched off meanwhile, so the result is
-a scorer of its own, and the first candidate for the best weights: adding states never makes a run worse on validation.
+Training itself takes events in the order of the stream, where neighbors resemble each other; here the same events come
+in random order. The geometry is off meanwhile, so the result is a scorer of its own and the first candidate for the
+best weights: adding states never makes a run worse on validation.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ def warm_up(model: TSNN, rows: TrainingRows) -> None:
     raw = feature_matrix(plan.facts, config.features, gaps=config.model.gaps, mean_gap=model.shape.mean_gap)
     model.standardize(torch.tensor(raw, dtype=model.dtype, device=model.device))
     model.head.geometry_weight.fill_(0.0)
-    updater = {id(parameter) for parameter in model.updater.parameters()}
-    trained = [parameter for parameter in model.parameters() if id(parameter) not in updater]
+    trained = [parameter for name, parameter in model.named_parameters() if not name.startswith("updater.")]
     optimizer = torch.optim.AdamW(trained, lr=LR, weight_decay=config.train.weight_decay, fused=True)
     model.train()
     for factor, order in shuffled(len(plan), config.train.warmup, rng):
