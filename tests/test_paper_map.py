@@ -53,9 +53,12 @@ def test_in_cuda_a_comment_belongs_to_the_function_below_it_or_around_it() -> No
     assert list(paper_map.cuda_cited_lines(source)) == [(label, 1), (label, 3), (label, 6)]
 
 
-def test_the_kernels_of_the_gpu_are_on_the_map() -> None:
-    places = paper_map.PaperMap.scan(ROOT).functions("alg" + ":tsnn")
+@pytest.mark.parametrize("name", ["frame_update", "message", "gru_update", "diffusion_local"])
+def test_the_kernels_of_the_gpu_are_on_the_map(name: str) -> None:
+    """Every step of the recurrence is found in each of its executions."""
+    places = paper_map.PaperMap.scan(ROOT).functions("eq" + f":{name}")
     assert any(place.startswith("engine/recurrence.cu: ") for place in places)
+    assert any(place.startswith("engine/forward.py: ") for place in places)
 
 
 def test_a_misspelt_label_is_a_problem(tmp_path: Path) -> None:

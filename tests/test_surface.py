@@ -149,6 +149,17 @@ def _readme_commands() -> list[list[str]]:
     return [words for line in lines if (words := shlex.split(line.removeprefix("$ "), comments=True))]
 
 
+def _contributing_commands() -> list[list[str]]:
+    """Indented lines and what stands between backquotes, several in a line taken apart, without variables before."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    told = re.findall(r"^ {4}(\w.*)$", text, flags=re.MULTILINE) + re.findall(r"`([^`\n]+)`", text)
+    split = [shlex.split(part, comments=True) for line in told for part in re.split(r";|&&", line.partition(" #")[0])]
+    return [words[sum("=" in word for word in words[:1]) :] for words in split]
+
+
+COMMANDS = {"README.md": _readme_commands(), "CONTRIBUTING.md": _contributing_commands()}
+
+
 @pytest.mark.slow
 def test_the_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -156,17 +167,19 @@ def test_the_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     exec(compile(example, "README.md", "exec"), {"__name__": "readme"})
 
 
-def test_readme_make_commands_name_targets() -> None:
+@pytest.mark.parametrize(("page", "least"), [("README.md", {"demo", "test"}), ("CONTRIBUTING.md", {"setup", "test"})])
+def test_make_commands_name_targets(page: str, least: set[str]) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    named = {word for words in _readme_commands() if words[0] == "make" for word in words[1:] if "=" not in word}
-    assert {"demo", "test"} <= named, "the README must say how to run the demo and the tests"
+    named = {word for words in COMMANDS[page] if words[:1] == ["make"] for word in words[1:] if "=" not in word}
+    assert least <= named, f"{page} must say how to do that"
     assert named <= targets
 
 
-def test_readme_tsnn_commands_name_verbs_and_flags() -> None:
-    for words in _readme_commands():
-        if Path(words[0]).name != "tsnn":
-            continue
+@pytest.mark.parametrize("page", COMMANDS)
+def test_tsnn_commands_name_verbs_and_flags(page: str) -> None:
+    told = [words for words in COMMANDS[page] if words and Path(words[0]).name == "tsnn" and words[1:]]
+    assert told
+    for words in told:
         command, rest = _command(), words[1:]
         while rest and hasattr(command, "commands"):
             command, rest = command.commands[rest[0]], rest[1:]
@@ -174,7 +187,7 @@ def test_readme_tsnn_commands_name_verbs_and_flags() -> None:
         assert used <= _flags(command), shlex.join(words)
 
 
-@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"])
 def test_links_lead_somewhere(page: str) -> None:
     links = re.findall(r"\]\(([^)\s#]+)", (ROOT / page).read_text())
     assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []

@@ -43,13 +43,16 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Fenced blocks of a page that are to be run; an included file is run by the tests of its own folder."""
+    """Fenced blocks of a page that are to be run.
+
+    An included file is run by the tests of its own folder; the edits of a guide are applied by `test_extending`.
+    """
     text = page.read_text()
     found = [
         Block(match[1], match[2], text.count("\n", 0, match.start()) + 1)
         for match in re.finditer(r"^```(\w+)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     ]
-    return [block for block in found if not block.body.startswith("--8<--")]
+    return [block for block in found if block.language != "diff" and not block.body.startswith("--8<--")]
 
 
 PAGES_WITH_BLOCKS = [page for page in PAGES if blocks(page)]
@@ -177,11 +180,11 @@ def test_the_blocks_of_the_page_run(page: Path, session: Session) -> None:
 
 
 def test_every_block_says_what_it_is() -> None:
-    """Only what can be run is fenced with a language; drawings are indented."""
+    """Only what can be run, or applied, is fenced with a language; drawings are indented."""
     for page in PAGES:
         text = page.read_text()
         opened = re.findall(r"^```(\S*)", text, flags=re.MULTILINE)[::2]
-        assert set(opened) <= {"python", "sh"}, page
+        assert set(opened) <= {"python", "sh", "diff"}, page
 
 
 def test_a_failing_block_would_be_seen(session: Session, tmp_path: Path) -> None:

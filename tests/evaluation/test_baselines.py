@@ -24,7 +24,7 @@ from tsnn.evaluation.baselines import (
     mean_repeat_gap,
     quantile_of_sorted,
 )
-from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features, FitOptions, only
+from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features, only
 from tsnn.evaluation.replay import score_queries
 from tsnn.plan.planner import PlanSpec, mean_gap
 from tsnn.types import Visibility
@@ -119,7 +119,7 @@ def test_mean_repeat_gap_of_every_prefix() -> None:
 def test_features_score_the_same_whatever_shares_the_block() -> None:
     split = tied_split()
     visibility = Visibility.parse("strict")
-    scorer = Features(options=FitOptions(epochs=2, batch=50))
+    scorer = Features(epochs=2, batch=50)
     scorer.fit(split, Question(visibility))
     queries = every_row(split, "strict")
     whole = score_queries(scorer, split.stream, queries)
@@ -153,7 +153,7 @@ def test_features_find_a_pattern_in_the_training_rows() -> None:
 def test_features_are_planned_as_a_model_with_the_same_blocks_plans_them() -> None:
     """Every switch counts: no decay and no walk is left at a value of its own."""
     split, config = tied_split(), Config.build(overrides={"features.cn_neighbors": 5})
-    scorer = Features(config.features, FitOptions(epochs=1))
+    scorer = Features(config.features, epochs=1)
     scorer.fit(split, Question(Visibility.parse("strict")))
     model = PlanSpec.of(config, mean_gap(split.stream.t[: split.train_end]))
     assert model.walk_dim == config.features.walk_dim

@@ -13,7 +13,7 @@ def steps(
     cut: list[int], sizes: list[int], max_rows: int, max_candidates: int, stops: tuple[int, ...] = ()
 ) -> list[Step]:
     ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return list(schedule(np.array(cut, dtype=np.int64), ptr, max_rows, max_candidates, stops=stops))
+    return list(schedule(np.array(cut, dtype=np.int64), ptr, max_rows, max_candidates, 0, stops))
 
 
 def test_rows_before_the_first_query_run_through_unscored() -> None:

@@ -16,7 +16,7 @@ from tsnn.study import jobs as store
 from tsnn.study import populations as module
 from tsnn.study import tune as search
 from tsnn.study.jobs import run_job, study_split
-from tsnn.study.populations import attempt_population, populations, run_population, shelves
+from tsnn.study.populations import attempt_population, populations, shelves
 from tsnn.study.reproduce import Study, plan, reproduce
 from tsnn.study.tables import TABLES
 from tsnn.training.turns import finish, side_by_side
@@ -55,7 +55,7 @@ def planned(**changes) -> list[store.Job]:
 
 def test_figures_are_those_of_the_jobs_one_by_one(tiny_uci):
     jobs = planned()
-    for job, outcome in zip(jobs, finish(run_population(jobs, torch.device("cpu"))), strict=True):
+    for job, outcome in zip(jobs, finish(attempt_population(jobs, torch.device("cpu"))), strict=True):
         alone = run_job(job)
         assert outcome.record["key"] == job.key
         assert outcome.record["population"] == 3
@@ -69,7 +69,7 @@ def test_any_table_can_be_a_population(tiny_uci):
     """A table of a user's own has the figures of the protocol `stream`, as one by one."""
     data = "synthetic:roles:events=80,nodes=24"
     (cell,) = plan(TABLES["dgb"], [data], Study([data], 2, ["strict"], overrides=TINY))
-    for job, outcome in zip(cell.model, finish(run_population(cell.model, torch.device("cpu"))), strict=True):
+    for job, outcome in zip(cell.model, finish(attempt_population(cell.model, torch.device("cpu"))), strict=True):
         alone = run_job(job)
         assert outcome.record["card"] == alone["card"]
         assert set(outcome.record["metrics"]["test"]) == {*alone["metrics"]["test"]} >= {"ap", "mrr"}

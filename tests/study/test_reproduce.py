@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,11 @@ from tsnn.errors import ConfigError, InputError, RunError
 from tsnn.evaluation.baselines import COMPARED
 from tsnn.evaluation.metrics import link_metrics
 from tsnn.study import reproduce as module
-from tsnn.study.configs import FOLDER, config_for, config_path
-from tsnn.study.jobs import Job, identity_of, run_job, shuffle_ties, study_split
-from tsnn.study.reproduce import Study, plan, reproduce, run_missing, write_summary
+from tsnn.study.jobs import Job, attempt, identity_of, run_job, shuffle_ties, study_split
+from tsnn.study.reproduce import CONFIGS, Study, config_path, plan, reproduce, run_missing, write_summary
 from tsnn.study.store import ResultStore
 from tsnn.study.tables import DGB, TABLES, addresses, summary
+from tsnn.types import unwatched
 
 FLAGS = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
 
@@ -95,7 +96,9 @@ def test_a_job_that_fails_leaves_the_others_stored(tmp_path):
     cell = plan(TABLES["dgb"], [DATA], small_study(seeds=1))[0]
     bad = replace(cell.model[0], identity="other rows")
     with pytest.raises(RunError, match=r"1 of 2 jobs failed.*copy the same files"):
-        run_missing([bad, cell.baselines["popularity"][0]], ResultStore(tmp_path), "dgb", workers=1)
+        run_missing(
+            [bad, cell.baselines["popularity"][0]], ResultStore(tmp_path), "dgb", partial(map, attempt), unwatched
+        )
     assert list(ResultStore(tmp_path).load()) == [cell.baselines["popularity"][0].key]
 
 
@@ -137,7 +140,7 @@ def test_absent_data_says_where_its_files_belong(tmp_path, monkeypatch):
     assert [entry["data"] for entry in absent] == list(DGB)
     assert absent[0]["put_files_in"].startswith(str(tmp_path))
     with pytest.raises(ConfigError, match="dgb:wikipedia into"):
-        reproduce("dgb", tmp_path / "out")
+        reproduce("dgb", tmp_path / "out", Study())
     with pytest.raises(InputError, match=r"put ml_reddit.csv"):
         reproduce("dgb", tmp_path / "out", Study(data=["reddit"]))
     assert not (tmp_path / "out").exists()
@@ -181,19 +184,25 @@ def test_shuffled_ties_keep_rows_times_and_bounds(need_data):
 
 
 def test_a_file_for_one_visibility_goes_first(tmp_path):
-    (tmp_path / "uci.toml").write_text("[train]\nlr = 0.002\n")
-    (tmp_path / "uci.batch.toml").write_text("[train]\nlr = 0.009\n")
-    assert config_for("dgb:uci", "strict", folder=tmp_path).train.lr == 0.002
-    assert config_for("dgb:uci", "batch:200", folder=tmp_path).train.lr == 0.009
-    assert config_for("dgb:uci", "batch:200", folder=tmp_path).train.visibility == "batch:200"
-    assert config_for("dgb:uci", "strict", tuned=False, folder=tmp_path) == Config()
-    assert config_for("dgb:enron", "strict", folder=tmp_path) == Config()
-    assert config_for("dgb:uci", "strict", {"train.lr": 0.5}, folder=tmp_path).train.lr == 0.5
+    (tmp_path / "uci.toml").touch()
+    (tmp_path / "uci.batch.toml").touch()
+    assert config_path("dgb:uci", "strict", tmp_path) == tmp_path / "uci.toml"
+    assert config_path("dgb:uci", "batch:200", tmp_path) == tmp_path / "uci.batch.toml"
+    assert config_path("dgb:enron", "strict", tmp_path) is None
+
+
+def test_a_job_has_the_configuration_of_its_data_visibility_and_overrides():
+    def config(**asked) -> Config:
+        study = Study(seeds=1, visibilities=["batch:200"], overrides={"model.stalk_dim": 8}, **asked)
+        return Config.parse(plan(TABLES["dgb"], [DATA], study)[0].model[0].config)
+
+    expected = {"model.stalk_dim": 8, "train.visibility": "batch:200", "train.seed": 0}
+    assert config() == config(tuned=False) == Config.build(overrides=expected)
 
 
 def test_the_package_carries_its_configurations():
-    assert config_path("dgb:uci", "strict") == FOLDER / "uci.toml"
-    assert all(isinstance(Config.build(path), Config) for path in FOLDER.glob("*.toml"))
+    assert config_path("dgb:uci", "strict") == CONFIGS / "uci.toml"
+    assert all(isinstance(Config.build(path), Config) for path in CONFIGS.glob("*.toml"))
 
 
 # The command

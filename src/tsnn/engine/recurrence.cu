@@ -769,7 +769,7 @@ __device__ void write_inputs(const Stream& st, const Event& ev, Shared& sh, cons
     store(partner, rows + (ev.ends + ev.s) * 2 * D + D);
 }
 
-// Step 3 of alg:tsnn: MLP_frame on transported states; its output in sh.wide.
+// Step 3 of alg:tsnn: MLP_frame on transported states (eq:frame_update); its output in sh.wide.
 __device__ void frame_step(const Stream& st, const Event& ev, Shared& sh, const End& end) {
     const Tape& tape = st.tape;
     if (ev.is_end) write_inputs(st, ev, sh, end, PRE, tape.x_frame);
@@ -816,7 +816,8 @@ __device__ void carry_over(const Stream& st, const Event& ev, Shared& sh, const 
     meet();
 }
 
-// Step 4 of alg:tsnn: message and GRU, whose layers' outputs are in the first block's sh.wide.
+// Step 4 of alg:tsnn: message (eq:message) and GRU (eq:gru_update), whose layers' outputs are in the first block's
+// sh.wide.
 __device__ void update_stalks(const Stream& st, const Event& ev, Shared& sh) {
     const Tape& tape = st.tape;
     layer<FORWARD, MSG_IN>(st.w, sh.resident, sh.x, sh.x, 2 * D, sh.part, [&](int row, int c, real sum) {
@@ -917,7 +918,7 @@ __device__ void diffuse_end(const Stream& st, const Event& ev, Shared& sh, int r
     store(end.y, st.tape.y_ends + at_end(st, ev.e, round + 1, s));
 }
 
-// Step 5 of alg:tsnn, once all pulls of the first round are collected.
+// Step 5 of alg:tsnn (alg:diffuse), once all pulls of the first round are collected.
 __device__ void diffuse(const Stream& st, const Event& ev, Shared& sh, End& end) {
     const Star& star = sh.star;
     const bool acts = ev.is_end && !(ev.s && star.loop);

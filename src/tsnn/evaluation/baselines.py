@@ -1,8 +1,5 @@
 """Baselines: what a model is set beside. Heuristics are pure functions of the plan's facts; `ROSTER` lists them all.
 
-EdgeBank's memory modes are those of the two suites. All of them ask when the pair was last seen, and differ in how
-far back the memory reaches as of the query's cut.
-
 The command line names every baseline in its help, so nothing slow is imported here before a baseline is made.
 """
 
@@ -10,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,14 +31,8 @@ MODES = tuple(dict.fromkeys(DGB_MODES + TGB_MODES))
 PROPORTION = 0.15  # of the history (DGB) or of the training span (TGB) that a window covers
 
 _DGB_BEST_MODE = {
-    "mooc": "fixed_proportion",
-    "lastfm": "fixed_proportion",
-    "enron": "fixed_proportion",
-    "CanParl": "fixed_proportion",
-    "USLegis": "fixed_proportion",
-    "UNtrade": "repeat_interval",
-    "UNvote": "repeat_interval",
-    "Contacts": "repeat_interval",
+    **dict.fromkeys(("mooc", "lastfm", "enron", "CanParl", "USLegis"), "fixed_proportion"),
+    **dict.fromkeys(("UNtrade", "UNvote", "Contacts"), "repeat_interval"),
     "SocialEvo": "repeat_threshold",
 }
 
@@ -78,12 +70,12 @@ def mean_repeat_gap(stream: EventStream) -> F64:
     return np.concatenate([[0.0], np.cumsum(change) / np.cumsum(pairs)])
 
 
-class _Heuristic:
-    """No state, nothing to learn: the plan counts, `score` reads."""
+class Stateless:
+    """A scorer that has no state and nothing to learn: the plan counts, `score` reads."""
 
-    name = "heuristic"
+    name: str
 
-    @property
+    @cached_property  # a subclass that counts more sets its own
     def spec(self) -> PlanSpec:
         """The plain counts, which every plan has."""
         from tsnn.plan.planner import PlanSpec
@@ -100,7 +92,7 @@ class _Heuristic:
         """Nothing to write."""
 
 
-class Popularity(_Heuristic):
+class Popularity(Stateless):
     """How often the candidate was a destination."""
 
     name = "popularity"
@@ -110,7 +102,7 @@ class Popularity(_Heuristic):
         return _fact(plan, "dst_in_count")
 
 
-class Recency(_Heuristic):
+class Recency(Stateless):
     """How recently the candidate was a destination."""
 
     name = "recency"
@@ -121,8 +113,8 @@ class Recency(_Heuristic):
         return np.where(age < 0, -1.0, np.repeat(plan.queries.cut, np.diff(plan.score.ptr)) - age)
 
 
-class EdgeBank(_Heuristic):
-    """1 if the pair is in memory, 0 if not."""
+class EdgeBank(Stateless):
+    """1 if the pair is in memory, 0 if not; the modes, those of DGB and TGB, differ in how far back memory reaches."""
 
     def __init__(self, mode: str = "unlimited", proportion: float = PROPORTION) -> None:
         if mode not in MODES:
@@ -178,9 +170,9 @@ def _fact(plan: ChunkPlan, name: str) -> F64:
 
 
 def _features(seed: int, successor: bool) -> Scorer:
-    from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features, FitOptions
+    from tsnn.evaluation.features import FLOOR, WITH_SUCCESSOR, Features
 
-    return Features(WITH_SUCCESSOR if successor else FLOOR, FitOptions(seed=seed))
+    return Features(WITH_SUCCESSOR if successor else FLOOR, seed)
 
 
 @dataclass(frozen=True)

@@ -31,18 +31,15 @@ def suite_of(name: str) -> Suite:
 def load(address: str | Path, like: Description | None = None, **columns: Any) -> EventStream:
     """The stream at an address; `columns` and `like` say how to read a plain table, as in `read_table`."""
     suite = suite_of(str(address))
-    if suite is TABLE:
-        return _load_path(Path(address), {**columns, "like": like})
-    if columns:
-        raise InputError(f"{address} has its own columns; name columns only for the path of a table.")
-    return suite.load(str(address).partition(":")[2])
-
-
-def _load_path(path: Path, columns: dict[str, Any]) -> EventStream:
+    if suite is not TABLE:
+        if columns:
+            raise InputError(f"{address} has its own columns; name columns only for the path of a table.")
+        return suite.load(str(address).partition(":")[2])
+    path = Path(address)
     if not path.is_dir():
         if not path.exists() and ":" in str(path):
             raise InputError(f"{path} is no known address; use {ADDRESSES}.")
-        return TABLE.load(path, **columns)
+        return TABLE.load(path, like=like, **columns)
     for suite in ROSTER.values():
         stream = suite.read_folder(path)
         if stream is not None:

@@ -6,7 +6,6 @@ Facts of positives follow from the events alone, so they are planned once; each 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from tsnn.data.queries import pairs
 from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.errors import RunError
+from tsnn.evaluation.baselines import Stateless
 from tsnn.evaluation.metrics import average_precision, mean_over_batches
 from tsnn.evaluation.scorer import plan_blocks
 from tsnn.model.features import feature_matrix, feature_names
@@ -35,28 +35,20 @@ def only(*blocks: str) -> FeatureConfig:
 
 FLOOR = only("pairs", "common_neighbors")
 WITH_SUCCESSOR = only("pairs", "common_neighbors", "successor")
+WIDTH = 128
+PATIENCE = 4  # epochs without a better validation AP before it stops
+RATE = 2e-3
 
 
-@dataclass(frozen=True)
-class FitOptions:
-    """How the MLP is trained."""
-
-    width: int = 128
-    epochs: int = 20
-    patience: int = 4
-    batch: int = 500  # positives per step, each with one negative
-    lr: float = 2e-3
-    seed: int = 0
-
-
-class Features:
+class Features(Stateless):
     """MLP(data-only features), binary cross entropy, one random negative per positive; stops on validation AP."""
 
-    def __init__(self, config: FeatureConfig = FLOOR, options: FitOptions | None = None) -> None:
+    def __init__(self, config: FeatureConfig = FLOOR, seed: int = 0, epochs: int = 20, batch: int = 500) -> None:
         self.config = config
-        self.options = options or FitOptions()
+        self.seed = seed
+        self.epochs = epochs
+        self.batch = batch  # positives per step, each with one negative
         self.name = "features+successor" if config.successor else "features"
-        self.spec = PlanSpec()
         self.history: list[float] = []  # validation AP after each epoch
         self._mean_gap = 1.0
         self._shift, self._scale = np.zeros(1), np.ones(1)
@@ -64,33 +56,38 @@ class Features:
 
     def fit(self, split: Split, question: Question) -> None:
         """Train on the training rows, stop on the validation rows; every statistic is the training rows'."""
-        stream, options = split.stream, self.options
+        stream = split.stream
         self._mean_gap = mean_gap(stream.t[: split.train_end])
         self.spec = PlanSpec.of(Config(features=self.config), self._mean_gap).without_states()
         cuts = question.cuts(split)
         train, val = np.arange(split.train_end), np.arange(split.train_end, split.val_end)
-        draw = _Negatives(stream, cuts, question, options.seed)
+        rng = np.random.default_rng(self.seed)
+
+        def draw(rows: I64, stop: int) -> F64:
+            """Features of one random negative per row, among the candidates as the rows before `stop` tell them."""
+            pool = NegativePool.build(stream, stop, question)
+            drawn = draw_training_negatives(stream, cuts[rows], rows, 1, "random", rng, pool)
+            return self._features(stream, rows, cuts, drawn[:, 0])
+
         pos = self._features(stream, train, cuts, stream.dst[train])
-        neg = self._features(stream, train, cuts, draw(train, split.train_end))
+        neg = draw(train, split.train_end)
         self._standardize(np.concatenate([pos, neg]))
         val_pos = self._tensor(self._features(stream, val, cuts, stream.dst[val]))
-        val_neg = self._tensor(self._features(stream, val, cuts, draw(val, split.val_end)))
-        best = _Best(options.patience)
-        net, optimizer, shuffle = _network(len(feature_names(self.config)), options)
-        for epoch in range(options.epochs):
+        val_neg = self._tensor(draw(val, split.val_end))
+        net, optimizer, shuffle = _network(pos.shape[1], self.seed)
+        best = net
+        history: list[float] = []
+        for epoch in range(self.epochs):
             if epoch:
-                neg = self._features(stream, train, cuts, draw(train, split.train_end))
-            _epoch(net, optimizer, self._tensor(pos), self._tensor(neg), options.batch, shuffle)
+                neg = draw(train, split.train_end)
+            _epoch(net, optimizer, self._tensor(pos), self._tensor(neg), self.batch, shuffle)
             ap = mean_over_batches(average_precision, _logits(net, val_pos), _logits(net, val_neg))
-            if best.is_over(ap, net):
+            if not history or ap > max(history):
+                best = copy.deepcopy(net)
+            history.append(ap)
+            if len(history) - 1 - int(np.argmax(history)) >= PATIENCE:
                 break
-        self._net, self.history = best.net, best.history
-
-    def reset_state(self) -> None:
-        """There is no state."""
-
-    def update(self, plan: ChunkPlan) -> None:
-        """There is no state."""
+        self._net, self.history = best, history
 
     def score(self, plan: ChunkPlan, versions: None) -> F64:
         """Logit of each candidate."""
@@ -117,46 +114,18 @@ class Features:
         return torch.from_numpy(((matrix - self._shift) / self._scale).astype(np.float32))
 
 
-class _Negatives:
-    """One random negative per row, among the candidates as the rows up to one tell them."""
-
-    def __init__(self, stream: EventStream, cuts: I64, question: Question, seed: int) -> None:
-        self.stream, self.cuts, self.question = stream, cuts, question
-        self.rng = np.random.default_rng(seed)
-
-    def __call__(self, rows: I64, stop: int) -> I64:
-        pool = NegativePool.build(self.stream, stop, self.question)
-        return draw_training_negatives(self.stream, self.cuts[rows], rows, 1, "random", self.rng, pool)[:, 0]
-
-
-class _Best:
-    """Keeps the best network and says when to stop."""
-
-    def __init__(self, patience: int) -> None:
-        self.patience = patience
-        self.history: list[float] = []
-        self.net: nn.Sequential | None = None
-
-    def is_over(self, ap: float, net: nn.Sequential) -> bool:
-        """Note an epoch's validation AP; true once `patience` epochs brought nothing."""
-        if not self.history or ap > max(self.history):
-            self.net = copy.deepcopy(net)
-        self.history.append(ap)
-        return len(self.history) - 1 - int(np.argmax(self.history)) >= self.patience
-
-
-def _network(inputs: int, options: FitOptions) -> tuple[nn.Sequential, torch.optim.Optimizer, torch.Generator]:
+def _network(inputs: int, seed: int) -> tuple[nn.Sequential, torch.optim.Optimizer, torch.Generator]:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(options.seed)
+        torch.manual_seed(seed)
         net = nn.Sequential(
-            nn.Linear(inputs, options.width),
+            nn.Linear(inputs, WIDTH),
             nn.ReLU(),
-            nn.Linear(options.width, options.width),
+            nn.Linear(WIDTH, WIDTH),
             nn.ReLU(),
-            nn.Linear(options.width, 1),
+            nn.Linear(WIDTH, 1),
         )
-    shuffle = torch.Generator().manual_seed(options.seed)
-    return net, torch.optim.Adam(net.parameters(), lr=options.lr, fused=True), shuffle
+    shuffle = torch.Generator().manual_seed(seed)
+    return net, torch.optim.Adam(net.parameters(), lr=RATE, fused=True), shuffle
 
 
 def _epoch(

@@ -1,8 +1,7 @@
 """Metrics: average precision and AUC over pairs, reciprocal rank and hits over one-versus-many queries.
 
-The suites aggregate in two ways: DGB takes the unweighted mean over batches of 200 positives, the last and
-shorter one included; TGB takes the mean over positives. Both stand here, and the pooled AP and AUC beside the first.
-A NaN or a wrong shape is an error, never a number: a NaN positive would rank first in TGB's own evaluator.
+DGB takes the unweighted mean over batches of 200 positives, the last and shorter one included; TGB the mean over
+positives. A NaN or a wrong shape is an error: in TGB's own evaluator a NaN positive would rank first.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from tsnn.errors import InputError
 from tsnn.types import F64, I64
 
-Metric = Callable[[F64, F64], float]
 BATCH = 200  # positives per batch of the DGB mean
 
 
@@ -36,7 +34,7 @@ def roc_auc(pos: ArrayLike, neg: ArrayLike) -> float:
     return float(roc_auc_score(labels, scores))
 
 
-def mean_over_batches(metric: Metric, pos: ArrayLike, neg: ArrayLike, batch: int = BATCH) -> float:
+def mean_over_batches(metric: Callable[[F64, F64], float], pos: ArrayLike, neg: ArrayLike, batch: int = BATCH) -> float:
     """Unweighted mean of a metric over consecutive batches of paired positives and negatives (DGB)."""
     p, n = _scores(pos, "positive"), _scores(neg, "negative")
     if len(p) != len(n):
@@ -87,10 +85,12 @@ def ranks(scores: ArrayLike, ptr: I64) -> F64:
     Query q holds `scores[ptr[q]:ptr[q+1]]`, positive first; queries may have different numbers of negatives.
     """
     values = _scores(scores, "candidate")
-    sizes = _sizes(ptr, len(values))
+    sizes = np.diff(ptr)
+    if len(ptr) < 2 or ptr[0] != 0 or ptr[-1] != len(values) or (sizes < 2).any():
+        raise InputError(f"query bounds do not cut {len(values)} scores into a positive and its negatives; check ptr.")
     first = np.repeat(values[ptr[:-1]], sizes)
-    greater = _counts(values > first, ptr)
-    equal = _counts(values == first, ptr) - 1  # less the positive itself
+    greater = np.add.reduceat(values > first, ptr[:-1], dtype=np.int64)
+    equal = np.add.reduceat(values == first, ptr[:-1], dtype=np.int64) - 1  # less the positive itself
     result: F64 = 1 + greater + 0.5 * equal
     return result
 
@@ -118,23 +118,17 @@ class Evaluator:
         if unknown:
             raise InputError(f"eval_metric {unknown[0]!r} is unknown; use 'mrr' or 'hits@'.")
         pos = _scores(np.ravel(_numpy(input_dict["y_pred_pos"])), "positive")
-        neg = _one_row_each(_numpy(input_dict["y_pred_neg"]), len(pos))
-        scores = np.concatenate([pos[:, None], neg], axis=1)
+        neg = _numpy(input_dict["y_pred_neg"])
+        rows = neg[None, :] if neg.ndim == 1 and len(pos) == 1 else neg
+        if rows.ndim != 2 or len(rows) != len(pos) or rows.shape[1] == 0:
+            shape = f"y_pred_neg has shape {neg.shape} for {len(pos)} positives"
+            raise InputError(f"{shape}; give one row of negatives to each positive.")
+        scores = np.concatenate([pos[:, None], rows], axis=1)
         ptr = np.arange(len(pos) + 1, dtype=np.int64) * scores.shape[1]
         result = rank_metrics(ranks(scores.ravel(), ptr), self.k_value)
         if verbose:
             print(f"{self.name}: {result}")
         return result
-
-
-def _one_row_each(neg: NDArray[np.generic], num_pos: int) -> NDArray[np.generic]:
-    """Negatives as (B, K); a flat array is one positive's row and nothing else."""
-    rows = neg[None, :] if neg.ndim == 1 and num_pos == 1 else neg
-    if rows.ndim != 2 or len(rows) != num_pos or rows.shape[1] == 0:
-        raise InputError(
-            f"y_pred_neg has shape {neg.shape} for {num_pos} positives; give one row of negatives to each positive."
-        )
-    return rows
 
 
 def _numpy(values: Any) -> NDArray[np.generic]:
@@ -162,14 +156,3 @@ def _labelled(pos: ArrayLike, neg: ArrayLike) -> tuple[F64, I64]:
     labels = np.concatenate([np.ones(len(p), np.int64), np.zeros(len(n), np.int64)])
     # scikit-learn refuses infinities; ranks carry the same order and the same ties
     return np.unique(np.concatenate([p, n]), return_inverse=True)[1].astype(np.float64), labels
-
-
-def _sizes(ptr: I64, total: int) -> I64:
-    sizes = np.diff(ptr)
-    if len(ptr) < 2 or ptr[0] != 0 or ptr[-1] != total or (sizes < 2).any():
-        raise InputError(f"query bounds do not cut {total} scores into a positive and its negatives; check ptr.")
-    return sizes
-
-
-def _counts(flags: NDArray[np.bool_], ptr: I64) -> I64:
-    return np.add.reduceat(flags, ptr[:-1], dtype=np.int64)  # no segment is empty, see _sizes

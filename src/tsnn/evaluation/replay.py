@@ -2,9 +2,8 @@
 
     plan the next rows and the queries that fall in them -> update (writes) -> score (reads) -> tell the listeners
 
-Whatever is wanted of a replay (figures, the state at a row, a report's trace, slices, samples) is a listener, and any
-number of them share one pass. A listener says beforehand which queries it asks and at which rows it wants to find the
-state; everything else it needs is in the block that it is told of.
+Figures, slices, samples and a report's trace are listeners, and any number of them share one pass. A listener says
+beforehand which queries it asks and at which rows it wants to find the state.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ class Listener(Protocol):
 
     def hear(self, seen: Replayed, own: Share) -> None:
         """A block is done; `own` are the listener's queries in it and the places of their candidates."""
-        ...
 
 
 def replay(

@@ -40,28 +40,22 @@ class Scorer(Protocol):
     @property
     def name(self) -> str:
         """What reports call it."""
-        ...
 
     @property
     def spec(self) -> PlanSpec:
         """What the plan must compute for it."""
-        ...
 
     def fit(self, split: Split, question: Question) -> None:
         """Learn from the training rows what will be asked; the validation rows may choose when to stop."""
-        ...
 
     def reset_state(self) -> None:
         """Forget every event."""
-        ...
 
     def update(self, plan: Block) -> Any:
         """Run the block's rows; return the versions its scores may read (None without state)."""
-        ...
 
     def score(self, plan: Block, versions: Any) -> F64:
         """Scores of the block's candidates, (nc,); writes nothing."""
-        ...
 
 
 class Step(NamedTuple):
@@ -73,18 +67,12 @@ class Step(NamedTuple):
 
 
 def schedule(
-    cut: I64,
-    ptr: I64,
-    max_rows: int = MAX_ROWS,
-    max_candidates: int = MAX_CANDIDATES,
-    start: int = 0,
-    stops: Sequence[int] = (),
+    cut: I64, ptr: I64, max_rows: int, max_candidates: int, start: int, stops: Sequence[int]
 ) -> Iterator[Step]:
     """Steps that run rows from `start` on in order and answer every query once, in order.
 
-    A step runs at most `max_rows` rows and scores at most `max_candidates` candidates, but always whole
-    queries: one with more candidates than that stands alone. Steps without rows follow where one cut has many queries.
-    One step ends at each of `stops`. The last ends at the last cut or the last stop, whichever comes later.
+    A step scores whole queries, so one with more than `max_candidates` stands alone; where one cut has many queries,
+    some steps run no row. One ends at each of `stops`, the last at the last cut or stop, whichever comes later.
     """
     if max_rows < 1 or max_candidates < 1:
         raise InputError("a block needs room for one row and one candidate; raise max_rows and max_candidates.")

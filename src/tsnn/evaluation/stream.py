@@ -20,7 +20,7 @@ from tsnn.errors import InputError
 from tsnn.evaluation.metrics import BATCH, link_metrics, rank_metrics, ranks
 from tsnn.evaluation.questions import Outcomes, RankedQuestions
 from tsnn.evaluation.suite import DataEntry, Suite, data_root
-from tsnn.types import F64, I64, Bool
+from tsnn.types import F64, I64
 
 NEGATIVES = 100
 SEED = 0
@@ -94,17 +94,18 @@ def draw_negatives(
     pool = question.pool(stream)
     wanted = node_types(stream, stream.dst[rows])
     sizes = np.zeros(len(rows), np.int64)
-    drawn: dict[int, tuple[Bool, I64]] = {}
+    drawn = []
     for kind in np.unique(wanted):
         here = wanted == kind
         same = pool.of_type(int(kind))
         if len(same) < 2:
             raise InputError("a positive has no other destination to be ranked against; use a stream with two or more.")
-        drawn[int(kind)] = here, _draw(same, stream.dst[rows][here], num, rng)
-        sizes[here] = drawn[int(kind)][1].shape[1]
+        columns = _draw(same, stream.dst[rows][here], num, rng)
+        drawn.append((here, columns))
+        sizes[here] = columns.shape[1]
     bounds = np.concatenate([[0], np.cumsum(sizes)])
     nodes = np.empty(int(bounds[-1]), np.int64)
-    for here, columns in drawn.values():
+    for here, columns in drawn:
         nodes[bounds[:-1][here][:, None] + np.arange(columns.shape[1])] = columns
     return bounds, nodes
 

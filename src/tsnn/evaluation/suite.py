@@ -43,11 +43,13 @@ class Suite:
 def data_root() -> Path:
     """Folder of the benchmarks: `TSNN_DATA`, else `../shared/data` beside the project the current folder is in."""
     told = os.environ.get("TSNN_DATA")
-    if told:
-        return Path(told)
+    return Path(told) if told else project_root().parent / "shared" / "data"
+
+
+def project_root() -> Path:
+    """The project the current folder is in, else the folder itself."""
     here = Path.cwd()
-    project = next((folder for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), here)
-    return project.parent / "shared" / "data"
+    return next((folder for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), here)
 
 
 def benchmark(

@@ -9,9 +9,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from tsnn.files import write_whole
-from tsnn.study.markdown import metrics_of, title
+from tsnn.study.markdown import Row, by_visibility, metrics_of, title
 
-Row = dict[str, Any]
 _CHANGES = (-30, -10, -3, -1, 0, 1, 3)
 _MARKS = {"ours": "o", "the paper": "D", "best peer": "s", "features": "x", "edgebank": "+"}
 
@@ -28,13 +27,12 @@ def table_figure(rows: list[Row], heading: str) -> Figure:
     For a table of ablations, a panel shows by how much each removal changes the figure.
     """
     metric = metrics_of(rows)[0]
-    panels = list(dict.fromkeys(row["visibility"] for row in rows))
+    panels = by_visibility(rows)
     lines = {(row["visibility"], row["variant"] if "change" in row else title(row)) for row in rows}
     tallest = max(sum(visibility == panel for visibility, _ in lines) for panel in panels)
     figure = Figure(figsize=(1 + 4 * len(panels), 1.4 + 0.32 * tallest), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for panel, axis in zip(panels, axes, strict=True):
-        same = [row for row in rows if row["visibility"] == panel]
+    for (panel, same), axis in zip(panels.items(), axes, strict=True):
         if any("change" in row for row in same):
             _removals(axis, [row for row in same if "change" in row])
             axis.set_xlabel(f"change of test {metric.upper()}, points")
@@ -51,15 +49,14 @@ def table_figure(rows: list[Row], heading: str) -> Figure:
 
 def _panel(axis: Any, rows: list[Row], metric: str) -> None:
     for name, mark in _MARKS.items():
-        points = [(at, cell) for at, row in enumerate(rows) if (cell := _cell(row, name, metric)) is not None]
-        if not points:
+        found = {at: cell for at, row in enumerate(rows) if (cell := _cell(row, name, metric)) is not None}
+        if not found:
             continue
-        places, cells = zip(*points, strict=True)
+        cells = found.values()
         spread = [cell.get("std") or 0.0 for cell in cells] if name == "ours" else None
         front = 3 if name == "ours" else 2  # never hidden
-        axis.errorbar(
-            [cell["mean"] for cell in cells], places, xerr=spread, fmt=mark, label=name, markersize=5, zorder=front
-        )
+        means = [cell["mean"] for cell in cells]
+        axis.errorbar(means, list(found), xerr=spread, fmt=mark, label=name, markersize=5, zorder=front)
     labels = [title(row) + (f" {row['variant']}" if row["variant"] not in ("full", "core") else "") for row in rows]
     axis.set_yticks(range(len(rows)), labels)
     axis.invert_yaxis()
@@ -85,8 +82,5 @@ def _removals(axis: Any, rows: list[Row]) -> None:
 
 
 def _cell(row: Row, name: str, metric: str) -> dict[str, Any] | None:
-    if name in row["baselines"]:
-        found = row["baselines"][name]
-    else:
-        found = {"ours": row["ours"], "the paper": row["paper"], "best peer": row["best_peer"]}.get(name)
-    return (found or {}).get(metric)
+    columns = {"ours": row["ours"], "the paper": row["paper"], "best peer": row["best_peer"], **row["baselines"]}
+    return (columns.get(name) or {}).get(metric)

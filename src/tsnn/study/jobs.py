@@ -81,7 +81,15 @@ def run_job(job: Job) -> Record:
     split = split_of(job)
     question = Question(Visibility.parse(job.visibility))
     began = time.monotonic()
-    scorer, course = _scorer(job, split, question)
+    scorer: Scorer
+    course = None
+    if job.scorer == MODEL:
+        measure = validation_metric(split, question)
+        config = Config.parse(job.config)
+        model, course = Trainer(config, split, lambda model: measure(ModelScorer(model, split.stream))).run()
+        scorer = ModelScorer(model, split.stream)
+    else:
+        scorer = baseline(job.scorer, data=split.stream.name, seed=job.seed)
     return make_record(job, evaluate(scorer, split, question), course, began)
 
 
@@ -100,15 +108,6 @@ def make_record(job: Job, result: Result, course: Course | None, began: float, *
         training = {"epochs": course.epoch, "best_epoch": course.best_epoch, "validation": course.history}
     whole = {"training": training, "seconds": round(time.monotonic() - began, 1), **others}
     return {"format": FORMAT, "key": job.key, "job": asdict(job), **result.to_dict(), **whole}
-
-
-def _scorer(job: Job, split: Split, question: Question) -> tuple[Scorer, Course | None]:
-    if job.scorer != MODEL:
-        return baseline(job.scorer, data=split.stream.name, seed=job.seed), None
-    measure = validation_metric(split, question)
-    config = Config.parse(job.config)
-    model, course = Trainer(config, split, lambda model: measure(ModelScorer(model, split.stream))).run()
-    return ModelScorer(model, split.stream), course
 
 
 @dataclass(frozen=True)

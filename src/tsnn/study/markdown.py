@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
+
+from tsnn.study.published import best_method
 
 Row = dict[str, Any]
 UNKNOWN = "n/a"
@@ -13,16 +15,22 @@ MEMORY_PEERS = ("TGN", "NAT", "PINT")
 def table_lines(rows: list[Row]) -> list[str]:
     """One Markdown table per visibility, each under its own heading."""
     lines: list[str] = []
-    for visibility in dict.fromkeys(row["visibility"] for row in rows):
-        same = [row for row in rows if row["visibility"] == visibility]
-        lines += [f"### `{visibility}`", "", *visibility_lines(same), ""]
+    for visibility, same in by_visibility(rows).items():
+        told = removal_lines if any("change" in row for row in same) else comparison_lines
+        lines += [f"### `{visibility}`", "", *told(same), ""]
     return lines
 
 
-def visibility_lines(rows: list[Row]) -> list[str]:
-    """The rows of one visibility: against the paper and the peers, or removal by removal."""
-    if any("change" in row for row in rows):
-        return removal_lines(rows)
+def by_visibility(rows: list[Row]) -> dict[str, list[Row]]:
+    """The rows of each visibility, in their order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["visibility"], []).append(row)
+    return found
+
+
+def comparison_lines(rows: list[Row]) -> list[str]:
+    """The rows of one visibility: ours against the paper, the peers and the baselines."""
     metrics = metrics_of(rows)
     names = " / ".join(metric.upper() for metric in metrics)
     alike = [name for name in MEMORY_PEERS if rows[0]["visibility"].startswith("batch")]
@@ -31,21 +39,14 @@ def visibility_lines(rows: list[Row]) -> list[str]:
     header += ["best peer that sees the same", *alike, *baselines]
     lines = [_line(header), _line("---" for _ in header)]
     for row in rows:
-        cells = [title(row), str(row["seeds"]), *_against_paper(row, metrics)]
+        gaps = " / ".join(_signed(difference(row, row["paper"], metric)) for metric in metrics)
+        cells = [title(row), str(row["seeds"]), figures(row["ours"], metrics), figures(row["paper"], metrics)]
+        cells.append(gaps if row["paper"] else UNKNOWN)
+        cells += [_peer(row["best_peer"], metrics), _peer(best_alike(row, metrics), metrics)]
         cells += [figures(row["peers_alike"].get(name), metrics) for name in alike]
-        lines.append(_line([*cells, *(figures(row["baselines"].get(name), metrics) for name in baselines)]))
+        cells += [figures(row["baselines"].get(name), metrics) for name in baselines]
+        lines.append(_line(cells))
     return lines
-
-
-def _against_paper(row: Row, metrics: list[str]) -> list[str]:
-    gap = " / ".join(_signed(difference(row, metric)) for metric in metrics)
-    return [
-        figures(row["ours"], metrics),
-        figures(row["paper"], metrics),
-        gap if row["paper"] else UNKNOWN,
-        _peer(row["best_peer"], metrics),
-        _peer(best_alike(row, metrics), metrics),
-    ]
 
 
 def removal_lines(rows: list[Row]) -> list[str]:
@@ -75,15 +76,15 @@ def metrics_of(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(metric for row in rows for metric in row["ours"]))
 
 
-def difference(row: Row, metric: str, other: str = "paper") -> float | None:
-    """Our mean minus another's."""
-    theirs = (row[other] or {}).get(metric)
+def difference(row: Row, others: dict[str, Any] | None, metric: str) -> float | None:
+    """Our mean minus another's, where both are known."""
+    theirs = (others or {}).get(metric)
     return row["ours"][metric]["mean"] - theirs["mean"] if theirs and metric in row["ours"] else None
 
 
 def figures(cells: dict[str, Any] | None, metrics: list[str]) -> str:
     """Mean and deviation of each metric: `97.06 ± 0.02 / 96.23 ± 0.05`."""
-    return " / ".join(figure((cells or {}).get(metric)) for metric in metrics) if cells else UNKNOWN
+    return " / ".join(figure(cells.get(metric)) for metric in metrics) if cells else UNKNOWN
 
 
 def figure(cell: dict[str, Any] | None) -> str:
@@ -96,13 +97,8 @@ def figure(cell: dict[str, Any] | None) -> str:
 
 def best_alike(row: Row, metrics: list[str]) -> dict[str, Any]:
     """For each metric, the best of the peers whose code lets an event see what the row's visibility lets it see."""
-    best = {}
-    for metric in metrics:
-        known = {name: cells[metric] for name, cells in row["peers_alike"].items() if metric in cells}
-        if known:
-            name = max(known, key=lambda method: known[method]["mean"])
-            best[metric] = {"method": name, **known[name]}
-    return best
+    known = {m: {name: cells[m] for name, cells in row["peers_alike"].items() if m in cells} for m in metrics}
+    return {metric: best_method(figures) for metric, figures in known.items() if figures}
 
 
 def _peer(peers: dict[str, Any] | None, metrics: list[str]) -> str:
@@ -118,6 +114,6 @@ def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def document(heading: str, rows: list[Row], lines: Callable[[list[Row]], list[str]] = table_lines) -> str:
+def document(heading: str, rows: list[Row]) -> str:
     """The table as a Markdown page of its own."""
-    return "\n".join([f"# {heading}", "", *lines(rows)]).rstrip() + "\n"
+    return "\n".join([f"# {heading}", "", *table_lines(rows)]).rstrip() + "\n"

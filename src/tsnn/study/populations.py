@@ -64,21 +64,16 @@ def attempt_populations(jobs: Sequence[Job], size: int) -> Iterator[Outcome]:
 
 
 def attempt_population(jobs: list[Job], device: torch.device) -> Turns[list[Outcome]]:
-    """The outcomes of a population, whether it can be run or not."""
+    """Train and evaluate jobs of one shape at once; `seconds` of a record are those of the whole population."""
     try:
-        return (yield from run_population(jobs, device))
+        split = split_of(jobs[0])
+        began = time.monotonic()
+        trainer = StackedTrainer([Config.parse(job.config) for job in jobs], split, device)
+        trained = yield from trainer.run()
+        questions = make_questions(split, Question(Visibility.parse(jobs[0].visibility)))
+        answers = yield from trainer.evaluate(questions)
     except TsnnError as error:
         return [Outcome(job, None, str(error)) for job in jobs]
-
-
-def run_population(jobs: list[Job], device: torch.device) -> Turns[list[Outcome]]:
-    """Train and evaluate jobs of one shape at once; `seconds` of a record are those of the whole population."""
-    split = split_of(jobs[0])
-    began = time.monotonic()
-    trainer = StackedTrainer([Config.parse(job.config) for job in jobs], split, device)
-    trained = yield from trainer.run()
-    questions = make_questions(split, Question(Visibility.parse(jobs[0].visibility)))
-    answers = yield from trainer.evaluate(questions)
     outcomes = []
     for job, (_, course), own in zip(jobs, trained, answers, strict=True):
         if course.history:

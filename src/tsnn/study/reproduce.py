@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tsnn.config import Config
 from tsnn.errors import ConfigError, RunError
 from tsnn.evaluation.baselines import ROSTER
+from tsnn.evaluation.suite import project_root
 from tsnn.files import write_text
-from tsnn.study.configs import config_for, config_path
 from tsnn.study.figures import save_svg, table_figure
 from tsnn.study.jobs import MODEL, Job, Outcome, attempt, identity_of, study_split
 from tsnn.study.markdown import document
 from tsnn.study.populations import ON_GPU, attempt_populations
-from tsnn.study.published import label
+from tsnn.study.published import published
 from tsnn.study.store import Record, ResultStore
-from tsnn.study.tables import Cell, Overrides, Table, add_changes, addresses, make_row, table_named
+from tsnn.study.tables import TABLES, Cell, Overrides, Table, add_changes, addresses, make_row
 from tsnn.study.workers import run_tasks
 from tsnn.types import Progress, Visibility, unwatched
 
 COMMITTED = Path("results")  # seen from the project's root
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"  # chosen on validation rows by `tsnn tune`
 
 
 @dataclass(frozen=True)
@@ -48,33 +51,28 @@ class Study:
 def reproduce(
     name: str,
     out: Path,
-    study: Study | None = None,
+    study: Study,
     *,
     workers: int | None = None,
     ray: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unwatched,
 ) -> dict[str, Any]:
     """Run what is missing of a table, store every result as it comes, and return the rows asked for."""
-    study = study or Study()
-    table = table_named(name)
+    if name not in TABLES:
+        raise ConfigError(f"there is no table {name!r}; use one of {', '.join(TABLES)}.")
+    table = TABLES[name]
     present, absent = addresses(table, study.data)
     if not present:
         places = "; ".join(f"{entry['data']} into {entry['put_files_in']}" for entry in absent)
         raise ConfigError(f"no data of table {name} is here; put the files of {places}.")
     cells = plan(table, present, study)
-    records = run_missing(
-        (job for cell in cells for job in cell.jobs),
-        ResultStore(out),
-        name,
-        workers=workers,
-        ray=ray,
-        population=study.population,
-        progress=progress,
-    )
+    jobs = [job for cell in cells for job in cell.jobs]
+    outcomes = partial(_outcomes, population=study.population, workers=workers, ray=ray)
+    records = run_missing(jobs, ResultStore(out), name, outcomes, progress)
     rows = [{**make_row(table, cell, records), "kind": study.kind} for cell in cells]
     add_changes(table, rows)
-    result = {"table": name, "rows": rows, "absent": absent}
-    return {**result, "committed": compare_committed(table, cells, records, out)}
+    committed = compare_committed(table, cells, records, out)
+    return {"table": name, "rows": rows, "absent": absent, "committed": committed}
 
 
 def plan(table: Table, data: Sequence[str], study: Study) -> list[Cell]:
@@ -94,9 +92,10 @@ def _cell(table: Table, study: Study, data: str, identity: str, visibility: str,
         return Job(data, identity, visibility, scorer, seed, config, study.shuffled)
 
     seeds = range(study.seeds or table.seeds)
-    changes = {**study.overrides, **table.variants[variant], **(ON_GPU if study.population else {})}
-    configs = [config_for(data, visibility, {**changes, "train.seed": seed}, tuned=study.tuned) for seed in seeds]
     path = config_path(data, visibility) if study.tuned else None
+    changes = {**study.overrides, **table.variants[variant], **(ON_GPU if study.population else {})}
+    changes["train.visibility"] = visibility
+    configs = [Config.build(path, {**changes, "train.seed": seed}) for seed in seeds]
     baselines = table.baselines if variant == table.yardstick else ()
     return Cell(
         data,
@@ -108,30 +107,29 @@ def _cell(table: Table, study: Study, data: str, identity: str, visibility: str,
     )
 
 
+def config_path(data: str, visibility: str, folder: Path = CONFIGS) -> Path | None:
+    """The configuration of a data set: `uci.arrival.toml` under that visibility, else `uci.toml`, else none."""
+    name = data.rpartition(":")[2]
+    paths = (folder / f"{name}.{visibility.partition(':')[0]}.toml", folder / f"{name}.toml")
+    return next((path for path in paths if path.is_file()), None)
+
+
 def run_missing(
-    jobs: Iterable[Job],
-    store: ResultStore,
-    table: str,
-    *,
-    workers: int | None = None,
-    ray: str | None = None,
-    population: int | None = None,
-    progress: Progress | None = None,
+    jobs: list[Job], store: ResultStore, table: str, run: Callable[[list[Job]], Iterable[Outcome]], progress: Progress
 ) -> dict[str, Record]:
     """The records of all jobs by key; those not stored yet are run, the model's first because they take longest."""
     wanted = {job.key: job for job in jobs}
     records = {key: record for key, record in store.load().items() if key in wanted}
     missing = sorted((job for key, job in wanted.items() if key not in records), key=lambda job: job.scorer != MODEL)
-    say = progress or unwatched
-    say(len(records), len(wanted))
+    progress(len(records), len(wanted))
     failed = []
-    for outcome in _outcomes(missing, population, workers=workers, ray=ray):
+    for outcome in run(missing):
         if outcome.record is None:
             failed.append(f"{outcome.job.data} {outcome.job.visibility} seed {outcome.job.seed}: {outcome.error}")
             continue
         store.save(table, outcome.record)
         records[outcome.job.key] = outcome.record
-        say(len(records), len(wanted))
+        progress(len(records), len(wanted))
     if failed:
         raise RunError(f"{len(failed)} of {len(missing)} jobs failed, the others are stored; the first: {failed[0]}")
     return records
@@ -160,12 +158,6 @@ def compare_committed(table: Table, cells: list[Cell], records: dict[str, Record
     return {"jobs": len(differences) // len(table.metrics), "largest_difference": max(differences, default=None)}
 
 
-def project_root() -> Path:
-    """The project the current folder is in, else the folder itself."""
-    here = Path.cwd()
-    return next((folder for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), here)
-
-
 def write_summary(result: dict[str, Any], out: Path) -> Path:
     """OUT/<table>.json, .md and .svg; new rows replace those of the same data, visibility, variant and kind there."""
     name = result["table"]
@@ -174,8 +166,9 @@ def write_summary(result: dict[str, Any], out: Path) -> Path:
     merged = {_place(row): row for row in [*kept, *result["rows"]]}
     rows = [merged[place] for place in sorted(merged)]
     out.mkdir(parents=True, exist_ok=True)
-    heading = f"{name} ({_label(name)})"
-    write_text(path, json.dumps({"table": name, "label": _label(name), "rows": rows}, indent=1) + "\n")
+    label = published(name)["label"]
+    heading = f"{name} ({label})"
+    write_text(path, json.dumps({"table": name, "label": label, "rows": rows}, indent=1) + "\n")
     write_text(out / f"{name}.md", document(heading, rows))
     save_svg(table_figure(rows, heading), out / f"{name}.svg")
     return path
@@ -183,7 +176,3 @@ def write_summary(result: dict[str, Any], out: Path) -> Path:
 
 def _place(row: dict[str, Any]) -> tuple[str, ...]:
     return row["visibility"], row["data"].lower(), row["data"], row["kind"], row["variant"]
-
-
-def _label(table: str) -> str:
-    return label("dgb" if table == "sheaf" else table)

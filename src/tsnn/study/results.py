@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from tsnn.files import write_text
-from tsnn.study.markdown import difference, figure, metrics_of, table_lines, title
+from tsnn.study.markdown import Row, by_visibility, difference, figure, metrics_of, table_lines, title
 from tsnn.study.statistics import OURS, average_ranks, collect, friedman, wilcoxon
 from tsnn.study.store import ResultStore
 from tsnn.study.tables import TABLES
 
-Row = dict[str, Any]
 PAGE = Path("docs") / "results.md"
 HEADINGS = {
     "dgb": "DGB, transductive",
@@ -81,32 +79,27 @@ def section(name: str, rows: list[Row], folder: Path) -> list[str]:
 def agreement(name: str, rows: list[Row]) -> list[str]:
     """Per visibility: where ours is at or above each yardstick, where it is below, and by how much."""
     lines = ["**What agrees and what does not** (means; the difference in points):", ""]
-    for visibility in dict.fromkeys(row["visibility"] for row in rows):
-        same = [row for row in rows if row["visibility"] == visibility]
+    for visibility, same in by_visibility(rows).items():
         for metric in metrics_of(same):
             statements = [
-                _statement("the paper's figure", [(row, difference(row, metric)) for row in same]),
-                _statement("the best peer's", [(row, difference(row, metric, "best_peer")) for row in same]),
-                _statement("`features`", [(row, _over_features(row, metric)) for row in same]),
+                _statement("the paper's figure", [(row, row["paper"]) for row in same], metric),
+                _statement("the best peer's", [(row, row["best_peer"]) for row in same], metric),
+                _statement("`features`", [(row, row["baselines"].get("features")) for row in same], metric),
             ]
             lines += [f"- `{visibility}` {metric.upper()}, {text}" for text in statements if text]
             lines += _ranks(name, metric, [row for row in same if not row["kind"]], visibility)
     return [*lines, "", *_shuffled(rows)]
 
 
-def _statement(label: str, gaps: list[tuple[Row, float | None]]) -> str:
-    known = [(title(row), gap) for row, gap in gaps if gap is not None]
+def _statement(label: str, compared: list[tuple[Row, Row | None]], metric: str) -> str:
+    gaps = [(title(row), difference(row, theirs, metric)) for row, theirs in compared]
+    known = [(name, gap) for name, gap in gaps if gap is not None]
     if not known:
         return ""
     above = [f"{name} ({gap:+.2f})" for name, gap in known if round(gap, 2) >= 0]
     below = [f"{name} ({gap:+.2f})" for name, gap in known if round(gap, 2) < 0]
     text = f"at or above {label} on {len(above)} of {len(known)}"
     return text + (f": {', '.join(above)}" if above else "") + (f"; below on {', '.join(below)}" if below else "") + "."
-
-
-def _over_features(row: Row, metric: str) -> float | None:
-    floor = row["baselines"].get("features", {}).get(metric)
-    return None if floor is None or metric not in row["ours"] else row["ours"][metric]["mean"] - floor["mean"]
 
 
 def _ranks(name: str, metric: str, rows: list[Row], visibility: str) -> list[str]:
@@ -131,17 +124,16 @@ def _shuffled(rows: list[Row]) -> list[str]:
         base = plain.get((row["data"], row["visibility"]))
         if row["kind"] == "shuffled" and base is not None:
             pairs = [f"{figure(row['ours'][m])} against {figure(base['ours'][m])} {m.upper()}" for m in row["ours"]]
-            lines.append(
-                f"- {row['data']} `{row['visibility']}`, rows shuffled inside their timestamps: {'; '.join(pairs)}."
-            )
+            place = f"{row['data']} `{row['visibility']}`"
+            lines.append(f"- {place}, rows shuffled inside their timestamps: {'; '.join(pairs)}.")
     return [*lines, ""] if lines else []
 
 
 def removals(rows: list[Row]) -> list[str]:
     """How many removals cost something, and how many point the way the paper's do."""
     lines = ["**What the removals say:**", ""]
-    for visibility in dict.fromkeys(row["visibility"] for row in rows):
-        changed = [row for row in rows if row["visibility"] == visibility and "change" in row]
+    for visibility, same in by_visibility(rows).items():
+        changed = [row for row in same if "change" in row]
         costly = [row for row in changed if row["change"]["ours"] < 0]
         text = f"- `{visibility}`: {len(costly)} of {len(changed)} removals lower AP"
         told = [row["change"]["same_direction"] for row in changed if "same_direction" in row["change"]]

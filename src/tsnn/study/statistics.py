@@ -16,12 +16,12 @@ from scipy import stats
 
 from tsnn.errors import InputError
 from tsnn.study.figures import save_svg
+from tsnn.study.markdown import by_visibility, metrics_of
 from tsnn.study.published import PAPER, figures
 from tsnn.types import F64
 
 OURS = "ours"
 ALPHA = 0.05
-_PUBLISHED = {"sheaf": "dgb"}
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class Scores:
 
 def collect(table: str, metric: str, ours: dict[str, float] | None = None) -> Scores:
     """The published columns and, on the data sets it covers, ours; a method that lacks one of them is left out."""
-    published = figures(_PUBLISHED.get(table, table), metric)
-    rows = {name: {m: cell["mean"] for m, cell in row.items()} for name, row in published.items()}
+    rows = {name: {m: cell["mean"] for m, cell in row.items()} for name, row in figures(table, metric).items()}
     if ours is not None:
         rows = {name: {**row, OURS: ours[name]} for name, row in rows.items() if name in ours}
     if not rows:
@@ -64,11 +63,8 @@ def wilcoxon(scores: Scores, ours: str, other: str) -> dict[str, float]:
     if not difference.any():
         return {"statistic": 0.0, "p": 1.0, "median_difference": 0.0}
     found = stats.wilcoxon(difference)
-    return {
-        "statistic": float(found.statistic),
-        "p": float(found.pvalue),
-        "median_difference": float(np.median(difference)),
-    }
+    median = float(np.median(difference))
+    return {"statistic": float(found.statistic), "p": float(found.pvalue), "median_difference": median}
 
 
 def friedman(scores: Scores) -> dict[str, float]:
@@ -77,16 +73,13 @@ def friedman(scores: Scores) -> dict[str, float]:
     if num_data < 2 or num_methods < 3:
         raise InputError(f"Friedman's test needs 2 data sets and 3 methods, here are {num_data} and {num_methods}.")
     found = stats.friedmanchisquare(*scores.values.T)
-    return {
-        "statistic": float(found.statistic),
-        "p": float(found.pvalue),
-        "critical_difference": critical_difference(num_methods, num_data),
-    }
+    distance = critical_difference(num_methods, num_data)
+    return {"statistic": float(found.statistic), "p": float(found.pvalue), "critical_difference": distance}
 
 
-def critical_difference(num_methods: int, num_data: int, alpha: float = ALPHA) -> float:
+def critical_difference(num_methods: int, num_data: int) -> float:
     """Average ranks further apart than this differ significantly (Nemenyi)."""
-    q = float(stats.studentized_range.ppf(1 - alpha, num_methods, math.inf)) / math.sqrt(2)
+    q = float(stats.studentized_range.ppf(1 - ALPHA, num_methods, math.inf)) / math.sqrt(2)
     return q * math.sqrt(num_methods * (num_methods + 1) / (6 * num_data))
 
 
@@ -141,27 +134,24 @@ def compare(scores: Scores, ours: str) -> dict[str, Any]:
 
 def add_statistics(result: dict[str, Any], out: Path) -> None:
     """Put `statistics` into a result of `reproduce`: the paper's own table, then ours per visibility and metric."""
-    table, rows = result["table"], result["rows"]
-    metrics = list(dict.fromkeys(metric for row in rows for metric in row["ours"]))
+    table = result["table"]
+    rows = result["rows"]
     found: dict[str, Any] = {}
-    for metric in metrics:
+    for metric in metrics_of(rows):
         paper = collect(table, metric)
         if PAPER in paper.methods:
-            _enter(found, "paper", metric, compare(paper, PAPER), table, out)
-        for visibility in dict.fromkeys(row["visibility"] for row in rows):
-            ours = {row["data"]: row["ours"][metric]["mean"] for row in rows if row["visibility"] == visibility}
+            found.setdefault("paper", {})[metric] = compare(paper, PAPER)
+        for visibility, same in by_visibility(rows).items():
+            ours = {row["data"]: row["ours"][metric]["mean"] for row in same}
             if set(ours) & set(paper.data):
-                _enter(found, visibility, metric, compare(collect(table, metric, ours), OURS), table, out)
-    result["statistics"] = found
-
-
-def _enter(found: dict[str, Any], part: str, metric: str, values: dict[str, Any], table: str, out: Path) -> None:
-    found.setdefault(part, {})[metric] = values
-    if values["friedman"] is None:
-        return
-    name = f"{table}-{part.replace(':', '')}-{metric}-ranks.svg"
-    heading = f"{table}, {part}, {metric.upper()}: average ranks over {len(values['data'])} data sets"
-    figure = critical_difference_figure(values["average_ranks"], values["friedman"]["critical_difference"], heading)
+                found.setdefault(visibility, {})[metric] = compare(collect(table, metric, ours), OURS)
     out.mkdir(parents=True, exist_ok=True)
-    save_svg(figure, out / name)
-    values["figure"] = name
+    for part, by_metric in found.items():
+        for metric, values in by_metric.items():
+            if values["friedman"] is not None:
+                values["figure"] = f"{table}-{part.replace(':', '')}-{metric}-ranks.svg"
+                heading = f"{table}, {part}, {metric.upper()}: average ranks over {len(values['data'])} data sets"
+                distance = values["friedman"]["critical_difference"]
+                figure = critical_difference_figure(values["average_ranks"], distance, heading)
+                save_svg(figure, out / values["figure"])
+    result["statistics"] = found

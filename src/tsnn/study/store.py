@@ -1,7 +1,6 @@
 """The records of finished jobs: OUT/jobs/<table>.jsonl, one JSON object a line, sorted by key.
 
-A record stands once, in the file of the table it was first run for; another table that needs the same job finds it
-there. A file is always whole: a new record is put into a copy, which then takes the file's place.
+A record stands once, in the file of the table it was first run for; other tables that need the same job find it there.
 """
 
 from __future__ import annotations
@@ -38,17 +37,14 @@ class ResultStore:
         with self._lock():
             _write(path, [*(old for old in _read(path) if old["key"] != record["key"]), record])
 
-    def keep_only(self, keys: Collection[str]) -> int:
-        """Drop every record with another key; how many were dropped."""
-        dropped = 0
+    def keep_only(self, keys: Collection[str]) -> None:
+        """Drop every record with another key."""
         with self._lock():
             for path in self._files():
                 records = _read(path)
                 kept = [record for record in records if record["key"] in keys]
                 if len(kept) < len(records):
                     _write(path, kept)
-                    dropped += len(records) - len(kept)
-        return dropped
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("*.jsonl"))

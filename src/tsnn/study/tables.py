@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from tsnn.errors import ConfigError
 from tsnn.evaluation.baselines import COMPARED
 from tsnn.evaluation.catalog import list_data
 from tsnn.study.jobs import Job
@@ -81,13 +80,6 @@ TABLES = {
 }
 
 
-def table_named(name: str) -> Table:
-    """A table by its name on the command line."""
-    if name not in TABLES:
-        raise ConfigError(f"there is no table {name!r}; use one of {', '.join(TABLES)}.")
-    return TABLES[name]
-
-
 def addresses(table: Table, names: Sequence[str] | None) -> tuple[list[str], list[dict[str, str]]]:
     """The data to run, and those of the table that are not here with the folder their files belong in.
 
@@ -120,11 +112,10 @@ class Cell:
 
 def make_row(table: Table, cell: Cell, records: dict[str, Record]) -> dict[str, Any]:
     """Our figures of one data set, visibility and variant beside the paper's."""
-    compared = "dgb" if table.name == "sheaf" else table.name
-    column = cell.variant if table.name == "ablation" else PAPER
-    published = {metric: paper_figure(compared, metric, cell.data, column) for metric in table.metrics}
-    peers = {metric: best_peer(compared, metric, cell.data) for metric in table.metrics}
     is_ablation = table.name == "ablation"
+    column = cell.variant if is_ablation else PAPER
+    published = {metric: paper_figure(table.name, metric, cell.data, column) for metric in table.metrics}
+    peers = {metric: best_peer(table.name, metric, cell.data) for metric in table.metrics}
     return {
         "data": cell.data,
         "visibility": cell.visibility,
@@ -136,7 +127,7 @@ def make_row(table: Table, cell: Cell, records: dict[str, Record]) -> dict[str, 
         "ours": _figures(table, cell.model, records),
         "paper": _present(published),
         "best_peer": None if is_ablation else _present(peers),
-        "peers_alike": {} if is_ablation else peers_alike(compared, table.metrics, cell.data, cell.visibility),
+        "peers_alike": {} if is_ablation else peers_alike(table.name, table.metrics, cell.data, cell.visibility),
         "baselines": {name: _figures(table, jobs, records) for name, jobs in cell.baselines.items()},
         "jobs": [job.key for job in cell.jobs],
     }
@@ -145,11 +136,9 @@ def make_row(table: Table, cell: Cell, records: dict[str, Record]) -> dict[str, 
 def _figures(table: Table, jobs: list[Job], records: dict[str, Record]) -> dict[str, Any]:
     found = [records[job.key]["metrics"].get(table.segment, {}) for job in jobs]
     columns = {name: [figures[name] for figures in found if name in figures] for name in table.metrics}
-    return {name: summary([_per_cent(name, v) for v in values]) for name, values in columns.items() if values}
-
-
-def _per_cent(metric: str, value: float) -> float:
-    return 100 * value if metric == "mrr" else value
+    if "mrr" in columns:  # a fraction in the records, per cent in the tables
+        columns["mrr"] = [100 * value for value in columns["mrr"]]
+    return {name: summary(values) for name, values in columns.items() if values}
 
 
 def summary(values: list[float]) -> dict[str, Any]:

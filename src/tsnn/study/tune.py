@@ -7,13 +7,16 @@ Each epoch's validation figure is reported; a trial below the median of the othe
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import math
 import socket
 import threading
 import time
 import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +97,7 @@ class Task:
     search: Search
     storage: Storage
     number: int
-    deadline: float | None
+    deadline: float  # no trial begins after it; infinite where there is none
 
 
 def without_test(split: Split) -> Split:
@@ -118,7 +121,7 @@ def tune(
     workers: int | None = None,
     ray: str | None = None,
     population: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unwatched,
 ) -> dict[str, Any]:
     """Bring the study up to `trials` finished trials and return the best; what the storage holds is not run again."""
     if trials < 1:
@@ -131,27 +134,25 @@ def tune(
     study = _study(search, str(storage))
     if not study.trials:
         study.enqueue_trial(default_point())
-    deadline = None if timeout is None else time.time() + timeout
+    deadline = math.inf if timeout is None else time.time() + timeout
     if population is not None:
         _tune_population(search, study, population, trials, deadline, progress)
         return _report(search, study)
     at: Storage = str(storage) if ray is None else _serve(_open(str(storage)))
     finished = len(_finished(study))
     tasks = [Task(search, at, number, deadline) for number in range(finished, trials)]
-    say = progress or unwatched
-    say(finished, trials)
+    progress(finished, trials)
     for done, _ in enumerate(run_tasks(run_trial, tasks, workers=workers, ray=ray) if tasks else (), finished + 1):
-        say(done, trials)
+        progress(done, trials)
     return _report(search, study)
 
 
 def run_trial(task: Task) -> None:
     """One trial, unless the time is up."""
-    if task.deadline is not None and time.time() >= task.deadline:
-        return
-    torch.set_num_threads(1)
-    study = _study(task.search, task.storage, task.number)
-    study.optimize(lambda trial: objective(trial, task.search, _tuning_split(task.search.data)), n_trials=1)
+    if time.time() < task.deadline:
+        torch.set_num_threads(1)
+        study = _study(task.search, task.storage, task.number)
+        study.optimize(lambda trial: objective(trial, task.search, _tuning_split(task.search.data)), n_trials=1)
 
 
 def objective(trial: Any, search: Search, split: Split) -> float:
@@ -160,7 +161,7 @@ def objective(trial: Any, search: Search, split: Split) -> float:
     question = Question(Visibility.parse(search.visibility))
     overrides = _overrides(trial, search)
     measure = validation_metric(split, question)
-    epochs = iter(range(10**9))
+    epochs = itertools.count()
 
     def validate(model: TSNN) -> float:
         value = measure(ModelScorer(model, split.stream))
@@ -175,27 +176,19 @@ def objective(trial: Any, search: Search, split: Split) -> float:
         raise optuna.TrialPruned(str(error)) from None
 
 
-def _tune_population(
-    search: Search, study: Any, size: int, trials: int, deadline: float | None, progress: Progress | None
-) -> None:
+def _tune_population(search: Search, study: Any, size: int, trials: int, deadline: float, progress: Progress) -> None:
     """Generations of trials, each trained at once; every one is told before the next is asked for."""
-    split, state, device = _tuning_split(search.data), _optuna().trial.TrialState, gpu()
-    say = progress or unwatched
-    say(len(_finished(study)), trials)
-    while (done := len(_finished(study))) < trials and (deadline is None or time.time() < deadline):
-        shapes = [_ask(study, number) for number in _shares(min(size, trials - done))]
+    split = _tuning_split(search.data)
+    pruned = _optuna().trial.TrialState.PRUNED
+    device = gpu()
+    progress(len(_finished(study)), trials)
+    while (done := len(_finished(study))) < trials and time.time() < deadline:
+        number = min(size, trials - done)
+        shapes = [_ask(study, min(OF_ONE_SHAPE, number - start)) for start in range(0, number, OF_ONE_SHAPE)]
         for trained in side_by_side([_train(search, asked, split, device) for asked in shapes], device):
             for trial, best in trained:
-                if best is None:  # a loss that is no number
-                    study.tell(trial, state=state.PRUNED)
-                else:
-                    study.tell(trial, best)
-            say(len(_finished(study)), trials)
-
-
-def _shares(trials: int) -> list[int]:
-    """How many trials of a generation have each shape: the list has one number for each shape."""
-    return [min(OF_ONE_SHAPE, trials - start) for start in range(0, trials, OF_ONE_SHAPE)]
+                study.tell(trial, best, state=pruned if best is None else None)  # none: a loss that is no number
+            progress(len(_finished(study)), trials)
 
 
 def _ask(study: Any, number: int) -> list[Any]:
@@ -234,30 +227,15 @@ def suggest(trial: Any) -> dict[str, Any]:
 
 def default_point() -> dict[str, Any]:
     """The default configuration as a point of the space: the first trial, so that tuning never ends below it."""
-    return {name: _value(Config(), name) for name in [*LOG_RANGES, *CHOICES]}
-
-
-def _value(config: Config, dotted: str) -> Any:
-    found: Any = config
-    for name in dotted.split("."):
-        found = getattr(found, name)
-    return found
+    return {name: attrgetter(name)(Config()) for name in [*LOG_RANGES, *CHOICES]}
 
 
 def write_config(result: dict[str, Any], path: Path, command: str) -> None:
     """The best configuration as a TOML file of what differs from the defaults."""
-    tree: dict[str, Any] = {}
-    for dotted, value in {**result["best"]["settings"], "train.visibility": result["visibility"]}.items():
-        if value != _value(Config(), dotted):
-            *parents, leaf = dotted.split(".")
-            section = tree
-            for name in parents:
-                section = section.setdefault(name, {})
-            section[leaf] = value
+    best = Config.build(overrides={**result["best"]["settings"], "train.visibility": result["visibility"]})
     head = f"# chosen on validation rows alone: {command}\n# validation {result['best']['validation']:.4f}"
     head += f", the defaults {result['defaults']:.4f}\n" if result["defaults"] is not None else "\n"
-    text = head + tomli_w.dumps(tree)
-    write_text(path, text)
+    write_text(path, head + tomli_w.dumps(best.model_dump(exclude_defaults=True)))
 
 
 def _report(search: Search, study: Any) -> dict[str, Any]:

@@ -36,11 +36,10 @@ class ActiveSet:
         """The same set with D_theta = I."""
         return replace(self, gain=torch.ones_like(self.gain))
 
-    def step(self, h: Tensor | None = None) -> Tensor:
-        """One round of the implemented diffusion (eq:diffusion_local), on other stalks if given."""
-        stalks = self.h if h is None else h
+    def step(self, rounds: int = 1) -> Tensor:
+        """The stalks after rounds of the implemented diffusion (eq:diffusion_local)."""
         graph = (self.mult_src, self.mult_dst, self.is_loop)
-        return diffuse(stalks, self.F, *graph, self.gain, self.step_size, rounds=1, eps=self.eps)
+        return diffuse(self.h, self.F, *graph, self.gain, self.step_size, rounds, self.eps)
 
     def energy(self, h: Tensor) -> Tensor:
         """The aligned Dirichlet energy of stalks h, summed edge by edge."""

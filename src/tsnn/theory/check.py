@@ -68,14 +68,11 @@ def _margin(where: str, room: Tensor, tolerance: Tensor, *, exact: bool) -> Marg
     if room.numel() == 0:
         return Margin(where, 0.0, 0.0, exact)
     slack = room + tolerance
-    place = int(slack.argmin())
-    worst, allowed = (float(x.expand_as(slack).flatten()[place]) for x in (slack, tolerance))
-    return Margin(f"{where}{_index(place, slack.shape)}", worst, allowed, exact)
-
-
-def _index(place: int, shape: torch.Size) -> str:
-    position = [int(i) for i in torch.unravel_index(torch.tensor(place), shape)] if shape else []
-    return f" [{', '.join(map(str, position))}]" if position else ""
+    place = torch.unravel_index(slack.argmin(), slack.shape)
+    worst = float(slack[place])
+    allowed = float(tolerance.expand_as(slack)[place])
+    position = f" [{', '.join(str(int(i)) for i in place)}]" if place else ""
+    return Margin(f"{where}{position}", worst, allowed, exact)
 
 
 def _double(value: Tensor | float) -> Tensor:

@@ -18,26 +18,25 @@ def stale(stored: ActiveSet, reference: Tensor) -> Check:
     """thm:stale: the active set with its stored frames, against reference frames (n, k, d) of the same nodes."""
     fresh = replace(stored, F=reference)
     drift = frame_drift(stored, fresh)
-    S, d, A = synchronization(stored.maps), stored.h.shape[-1], stored.adjacency
+    S = synchronization(stored.maps)
+    in_common = random_walk(graph_laplacian(stored.adjacency), stored.adjacency)
     lipschitz = (1.0 - stored.step_size * stored.eigenvalues).abs().max()
     allowed = 1.0 + 2.0 * stored.step_size * stored.gain.max() * drift
     return conclude(
         "thm:stale",
         "stale frames shift the operator by at most twice their drift and its Lipschitz constant in proportion",
         [
-            equal(
-                "factorization at", stored.random_walk, S.mT @ per_coordinate(random_walk(graph_laplacian(A), A), d) @ S
-            ),
+            equal("factorization at", stored.random_walk, S.mT @ per_coordinate(in_common, stored.h.shape[-1]) @ S),
             at_most("operator shift", operator_shift(stored, fresh), 2.0 * drift),
             at_most("Lipschitz constant", lipschitz, allowed, relative=STEP_ROUNDING),
         ],
     )
 
 
-def drift_control(stored: ActiveSet, refreshed: Tensor, *, tau: float | None = None) -> Check:
+def drift_control(stored: ActiveSet, refreshed: Tensor, *, tau: float) -> Check:
     """rem:drift_control: the drift between consecutive updates is bounded by the reflectors' change."""
     fresh = replace(stored, F=refreshed)
-    bound = lipschitz_bound(stored.F, fresh.F, eps=stored.eps, tau=tau)
+    bound = lipschitz_bound(stored.F, fresh.F, tau=tau)
     moved = torch.linalg.matrix_norm(fresh.maps - stored.maps)
     return conclude(
         "rem:drift_control",

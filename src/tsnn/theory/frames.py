@@ -20,7 +20,7 @@ RANK_THRESHOLD = 1e-9  # singular values of U - I below this are rounding
 def orthogonal(F: Tensor, *, eps: float) -> Check:
     """eq:householder_product: the product of a node's reflectors (m, k, d) is an orthogonal map."""
     U = frame_matrix(F.double(), eps)
-    eye = torch.eye(F.shape[-1], dtype=torch.float64, device=F.device)
+    eye = torch.eye(F.shape[-1]).to(U)
     return conclude(
         "eq:householder_product",
         "a product of reflectors is orthogonal, on both sides",
@@ -30,8 +30,10 @@ def orthogonal(F: Tensor, *, eps: float) -> Check:
 
 def low_rank(F: Tensor, partner: Tensor, *, eps: float) -> Check:
     """lem:low_rank on nodes F (m, k, d) and, for the transport, one partner each (m, k, d)."""
-    U_to, U_from = frame_matrix(F.double(), eps), frame_matrix(partner.double(), eps)
-    applied_to, applied_from = _applied(F, eps), _applied(partner, eps)
+    U_to = frame_matrix(F.double(), eps)
+    U_from = frame_matrix(partner.double(), eps)
+    applied_to = (row_norms(F) > eps).sum(-1)  # the reflectors that are long enough to count
+    applied_from = (row_norms(partner) > eps).sum(-1)
     return conclude(
         "lem:low_rank",
         "a frame differs from the identity in at most the reflectors it applies, a transport in those of both ends",
@@ -45,24 +47,24 @@ def low_rank(F: Tensor, partner: Tensor, *, eps: float) -> Check:
 
 def rank_from_identity(maps: Tensor) -> Tensor:
     """rank(U - I) of each matrix (..., d, d)."""
-    eye = torch.eye(maps.shape[-1], dtype=maps.dtype, device=maps.device)
-    rank: Tensor = torch.linalg.matrix_rank(maps - eye, atol=RANK_THRESHOLD)
+    rank: Tensor = torch.linalg.matrix_rank(maps - torch.eye(maps.shape[-1]).to(maps), atol=RANK_THRESHOLD)
     return rank
 
 
-def householder_lipschitz(before: Tensor, after: Tensor, *, eps: float, tau: float | None = None) -> Check:
-    """lem:houshlip between two times of each node; without `tau`, each node's own smallest row norm is used."""
-    moved, bound = map_change(before, after, eps=eps), lipschitz_bound(before, after, eps=eps, tau=tau)
+def householder_lipschitz(before: Tensor, after: Tensor, *, eps: float, tau: float) -> Check:
+    """lem:houshlip between two times of each node; `tau` is to be no more than the length of any reflector."""
+    moved = map_change(before, after, eps=eps)
     return conclude(
         "lem:houshlip",
         "a frame moves by at most 8 sqrt(k) / tau_H times the change of its reflectors",
-        [at_most("|I - U(t)^T U(t-)| of node", moved, bound)],
+        [at_most("|I - U(t)^T U(t-)| of node", moved, lipschitz_bound(before, after, tau=tau))],
     )
 
 
-def smooth_lipschitz(before: Tensor, after: Tensor, *, eps: float, tau: float | None = None) -> Check:
+def smooth_lipschitz(before: Tensor, after: Tensor, *, eps: float, tau: float) -> Check:
     """eq:smooth_lipschitz: the squared form, in which the smoothness loss controls the drift."""
-    moved, bound = map_change(before, after, eps=eps), lipschitz_bound(before, after, eps=eps, tau=tau)
+    moved = map_change(before, after, eps=eps)
+    bound = lipschitz_bound(before, after, tau=tau)
     return conclude(
         "eq:smooth_lipschitz",
         "the squared motion of a frame is at most 64 k / tau_H^2 times its share of the smoothness loss",
@@ -72,27 +74,21 @@ def smooth_lipschitz(before: Tensor, after: Tensor, *, eps: float, tau: float | 
 
 def map_change(before: Tensor, after: Tensor, *, eps: float) -> Tensor:
     """|I - U(t)^T U(t-)|_F of each node (m,)."""
-    U_before, U_after = frame_matrix(before.double(), eps), frame_matrix(after.double(), eps)
-    eye = torch.eye(before.shape[-1], dtype=torch.float64, device=before.device)
-    change: Tensor = torch.linalg.matrix_norm(eye - U_after.mT @ U_before)
+    Q = frame_matrix(after.double(), eps).mT @ frame_matrix(before.double(), eps)
+    change: Tensor = torch.linalg.matrix_norm(torch.eye(Q.shape[-1]).to(Q) - Q)
     return change
 
 
-def lipschitz_bound(before: Tensor, after: Tensor, *, eps: float, tau: float | None) -> Tensor:
+def lipschitz_bound(before: Tensor, after: Tensor, *, tau: float) -> Tensor:
     """(8 sqrt(k) / tau_H) |Delta F|_F of each node (m,)."""
-    smallest = torch.minimum(row_norms(before), row_norms(after)).amin(-1).clamp(min=eps)
-    threshold = smallest if tau is None else torch.full_like(smallest, tau)
     change: Tensor = torch.linalg.matrix_norm(after.double() - before.double())
-    return 8.0 * sqrt(before.shape[-2]) / threshold * change
+    return 8.0 * sqrt(before.shape[-2]) * (1.0 / tau) * change
 
 
 def operating_regime(F: Tensor, *, tau: float) -> Check:
     """rem:houshlip: the hypothesis of the Lipschitz bound, every reflector at least tau_H long."""
-    return conclude(
-        "rem:houshlip",
-        f"every reflector is at least tau_H = {tau:g} long",
-        [at_most("reflector", tau, row_norms(F))],
-    )
+    claim = f"every reflector is at least tau_H = {tau:g} long"
+    return conclude("rem:houshlip", claim, [at_most("reflector", tau, row_norms(F))])
 
 
 def row_norms(F: Tensor) -> Tensor:
@@ -103,7 +99,9 @@ def row_norms(F: Tensor) -> Tensor:
 
 def carry_over(before: Tensor, after: Tensor, h: Tensor, *, eps: float, carried: Tensor | None = None) -> Check:
     """prop:carry_over: the stalk carried into the new frame (computed here, or a run's own) keeps its meaning."""
-    old, new, stalk = before.double(), after.double(), h.double()
+    old = before.double()
+    new = after.double()
+    stalk = h.double()
     moved = transport(stalk, frame_from=old, frame_to=new, eps=eps)
     image = synchronize(old, stalk, eps)
     claimed = moved if carried is None else carried.double()
@@ -117,8 +115,3 @@ def carry_over(before: Tensor, after: Tensor, h: Tensor, *, eps: float, carried:
             equal("norm of node", torch.linalg.vector_norm(moved, dim=-1), torch.linalg.vector_norm(stalk, dim=-1)),
         ],
     )
-
-
-def _applied(F: Tensor, eps: float) -> Tensor:
-    """How many of a frame's reflectors are long enough to count."""
-    return (row_norms(F) > eps).sum(-1)

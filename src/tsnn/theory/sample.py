@@ -51,7 +51,7 @@ def sample_events(
 ) -> tuple[list[EventSample], Tensor]:
     """`count` events spread evenly over the stream, from one replay, and every node's frame after the last of them."""
     scorer = ModelScorer(model, stream)
-    sampler = Sampler(scorer, stream, sample_rows(stream.num_events, count))
+    sampler = Sampler(scorer, sample_rows(stream.num_events, count))
     replay(scorer, stream, [sampler], progress=progress, text="replaying the stream")
     return sampler.samples, scorer.store.F
 
@@ -64,33 +64,36 @@ def sample_rows(num_events: int, count: int) -> list[int]:
 class Sampler(Listener):
     """Keeps all there is to say of the events of some rows; each of them is run as a block of its own."""
 
-    def __init__(self, scorer: ModelScorer, stream: EventStream, rows: Sequence[int]) -> None:
+    def __init__(self, scorer: ModelScorer, rows: Sequence[int]) -> None:
         self._scorer = scorer
-        self._stream = stream
-        self._rows = set(rows)
+        self._rows = rows
         self.stops = sorted({*rows, *(row + 1 for row in rows)})
         self.samples: list[EventSample] = []
 
     def hear(self, seen: Replayed, own: Share) -> None:
         """Take the event if it is one of them."""
-        plan = seen.block.update
-        if plan.num_events and plan.start in self._rows:
-            self.samples.append(_take(self._scorer, self._stream, plan, seen.versions))
+        if seen.block.update.num_events and seen.block.update.start in self._rows:
+            self.samples.append(_take(self._scorer, seen))
 
 
 @torch.no_grad()
-def _take(scorer: ModelScorer, stream: EventStream, plan: UpdatePlan, versions: Versions) -> EventSample:
-    """All of the one event of a plan; log rows before the event are rows of `plan.nodes`."""
+def _take(scorer: ModelScorer, seen: Replayed) -> EventSample:
+    """All of the one event of a block; log rows before the event are rows of `plan.nodes`."""
     model = scorer.model
+    plan = seen.block.update
+    stream = seen.block.stream
+    versions: Versions = seen.versions
     ends = 1 if plan.is_loop[0] else 2
     pre_h = torch.stack([versions.h[plan.src_h[0]], versions.h[plan.dst_h[0]]][:ends])
     pre_F = torch.stack([versions.F[plan.src_F[0]], versions.F[plan.dst_F[0]]][:ends])
     post_F = versions.F[len(plan.nodes) :][:ends]
     context = model.context(plan, stream)[0, :ends]
-    carried = _carry(model, pre_h, pre_F, post_F)
-    frames = reflectors(post_F, model.config.model)
-    eps = model.config.model.reflector_eps
-    partner = transport(carried.flip(0), frame_from=frames.flip(0), frame_to=frames, eps=eps)
+    config = model.config.model
+    carried = pre_h
+    if config.carry_over:
+        carried = rotate(post_F, rotate(pre_F, pre_h, config), config, transpose=True)
+    frames = reflectors(post_F, config)
+    partner = transport(carried.flip(0), frame_from=frames.flip(0), frame_to=frames, eps=config.reflector_eps)
     active = _active_set(model, plan, versions, _recur(model, carried, partner, context))
     earlier = np.arange(max(plan.start - WINDOW, 0), plan.start, dtype=np.int64)
     there = np.unique(np.concatenate([stream.src[earlier], stream.dst[earlier]]))
@@ -98,11 +101,6 @@ def _take(scorer: ModelScorer, stream: EventStream, plan: UpdatePlan, versions: 
         plan.start, pre_h, pre_F, post_F, carried, partner, context, active,
         plan.nodes[plan.act_h], versions.h[len(plan.nodes) :], earlier, there, scorer.store.gather(there)[1],
     )  # fmt: skip
-
-
-def _carry(model: TSNN, h: Tensor, pre_F: Tensor, post_F: Tensor) -> Tensor:
-    config = model.config.model
-    return rotate(post_F, rotate(pre_F, h, config), config, transpose=True) if config.carry_over else h
 
 
 def _recur(model: TSNN, carried: Tensor, partner: Tensor, context: Tensor) -> Tensor:
@@ -114,10 +112,11 @@ def _recur(model: TSNN, carried: Tensor, partner: Tensor, context: Tensor) -> Te
 
 
 def _active_set(model: TSNN, plan: UpdatePlan, versions: Versions, endpoints: Tensor) -> ActiveSet:
-    config, gain = model.config.model, model.updater.gain()
+    config = model.config.model
+    gain = model.updater.gain()
     return ActiveSet(
         h=torch.cat([endpoints, versions.h[plan.act_h[len(endpoints) :]].double()]),
-        F=reflectors(versions.F[plan.act_F], model.config.model),
+        F=reflectors(versions.F[plan.act_F], config),
         mult_src=torch.from_numpy(plan.mult_src),
         mult_dst=torch.from_numpy(plan.mult_dst),
         is_loop=bool(plan.is_loop[0]),
@@ -132,10 +131,5 @@ def fit_dense(active: ActiveSet, limit: int = MAX_DENSE) -> ActiveSet:
     keep = max(limit // active.h.shape[-1], 1 if active.is_loop else 2)
     if keep >= len(active.h):
         return active
-    return replace(
-        active,
-        h=active.h[:keep],
-        F=active.F[:keep],
-        mult_src=active.mult_src[:keep],
-        mult_dst=active.mult_dst[:keep],
-    )
+    per_entry = ("h", "F", "mult_src", "mult_dst")
+    return replace(active, **{name: getattr(active, name)[:keep] for name in per_entry})

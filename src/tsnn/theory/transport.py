@@ -12,7 +12,7 @@ from tsnn.sheaf.householder import frame_matrix
 from tsnn.sheaf.laplacian import graph_laplacian, per_coordinate, random_walk, symmetric, synchronization
 from tsnn.sheaf.transport import synchronize, transport
 from tsnn.theory.active import ActiveSet
-from tsnn.theory.check import Check, Margin, at_most, conclude, equal
+from tsnn.theory.check import Check, at_most, conclude, equal
 
 
 def flat_transport(F: Tensor, walk: Sequence[int], *, eps: float) -> Check:
@@ -21,23 +21,39 @@ def flat_transport(F: Tensor, walk: Sequence[int], *, eps: float) -> Check:
     maps = frame_matrix(frames, eps)
     there = _carry_basis(frames, walk, eps)
     around = _carry_basis(frames, [*walk, walk[0]], eps)
-    eye = torch.eye(F.shape[-1], dtype=torch.float64, device=F.device)
+    eye = torch.eye(F.shape[-1]).to(frames)
     return conclude(
         "lem:flat_transport",
         "transport along a walk depends on its ends alone, and around a cycle it is the identity",
-        [
-            equal("end of the walk at", there, maps[walk[0]].mT @ maps[walk[-1]]),
-            equal("cycle at", around, eye),
-        ],
+        [equal("end of the walk at", there, maps[walk[0]].mT @ maps[walk[-1]]), equal("cycle at", around, eye)],
     )
 
 
 def sync_equiv(active: ActiveSet) -> Check:
     """prop:sync_equiv: distances, inner products, norms and all three Laplacians in common coordinates."""
+    a, b = active.adjacency.nonzero(as_tuple=True)
+    h_a, h_b = active.h[a], active.h[b]
+    moved = transport(h_b, frame_from=active.F[b], frame_to=active.F[a], eps=active.eps)
+    g_a = synchronize(active.F[a], h_a, active.eps)
+    g_b = synchronize(active.F[b], h_b, active.eps)
+    graph = graph_laplacian(active.adjacency)
+    S = synchronization(active.maps)
+
+    def lifted(matrix: Tensor) -> Tensor:
+        """A matrix of the graph, acting in common coordinates, as it acts on the stalks."""
+        return S.mT @ per_coordinate(matrix, active.h.shape[-1]) @ S
+
     return conclude(
         "prop:sync_equiv",
         "aligned distances, inner products and Laplacians equal those of the graph in common coordinates",
-        [*_edge_identities(active), *_laplacian_identities(active)],
+        [
+            equal("distance over edge", (h_a - moved).square().sum(-1), (g_a - g_b).square().sum(-1)),
+            equal("inner product over edge", (h_a * moved).sum(-1), (g_a * g_b).sum(-1)),
+            equal("norm over edge", h_a.norm(dim=-1), g_a.norm(dim=-1)),
+            equal("combinatorial Laplacian at", active.laplacian, lifted(graph)),
+            equal("random-walk Laplacian at", active.random_walk, lifted(random_walk(graph, active.adjacency))),
+            equal("symmetric Laplacian at", active.symmetric, lifted(symmetric(graph, active.adjacency))),
+        ],
     )
 
 
@@ -59,31 +75,9 @@ def spectral_equivalence(active: ActiveSet) -> Check:
     )
 
 
-def _edge_identities(active: ActiveSet) -> list[Margin]:
-    a, b = active.adjacency.nonzero(as_tuple=True)
-    h_a, h_b, F_a, F_b = active.h[a], active.h[b], active.F[a], active.F[b]
-    moved = transport(h_b, frame_from=F_b, frame_to=F_a, eps=active.eps)
-    g_a, g_b = synchronize(F_a, h_a, active.eps), synchronize(F_b, h_b, active.eps)
-    return [
-        equal("distance over edge", (h_a - moved).square().sum(-1), (g_a - g_b).square().sum(-1)),
-        equal("inner product over edge", (h_a * moved).sum(-1), (g_a * g_b).sum(-1)),
-        equal("norm over edge", h_a.norm(dim=-1), g_a.norm(dim=-1)),
-    ]
-
-
-def _laplacian_identities(active: ActiveSet) -> list[Margin]:
-    S, d, A = synchronization(active.maps), active.h.shape[-1], active.adjacency
-    graph = graph_laplacian(A)
-    return [
-        equal("combinatorial Laplacian at", active.laplacian, S.mT @ per_coordinate(graph, d) @ S),
-        equal("random-walk Laplacian at", active.random_walk, S.mT @ per_coordinate(random_walk(graph, A), d) @ S),
-        equal("symmetric Laplacian at", active.symmetric, S.mT @ per_coordinate(symmetric(graph, A), d) @ S),
-    ]
-
-
 def _carry_basis(frames: Tensor, walk: Sequence[int], eps: float) -> Tensor:
     """The walk's transport as a matrix: basis vectors of its last node carried back hop by hop to its first."""
-    y = torch.eye(frames.shape[-1], dtype=frames.dtype, device=frames.device)
+    y = torch.eye(frames.shape[-1]).to(frames)
     for to, source in reversed(list(pairwise(walk))):
         y = transport(y, frame_from=frames[source], frame_to=frames[to], eps=eps)
     return y.mT

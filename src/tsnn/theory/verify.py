@@ -19,7 +19,6 @@ from tsnn.data.events import EventStream
 from tsnn.errors import InputError
 from tsnn.model.geometry import reflectors
 from tsnn.model.tsnn import TSNN
-from tsnn.sheaf.diffusion import diffuse
 from tsnn.theory import diffusion, drift, frames, scope, transport, wl
 from tsnn.theory.active import ActiveSet
 from tsnn.theory.check import Check, conclude, equal
@@ -97,7 +96,7 @@ def verify(
         raise InputError(f"a step size of {step_size} moves nothing forward; give a positive one.")
     taken, last_F = sample_events(model, stream, samples, progress=progress)
     checker = _Checker(model, stream, taken, last_F, step_size)
-    found: list[tuple[int, Check]] = []
+    found: list[tuple[int, Check]] = []  # with the row that it was checked on
     for done, sample in enumerate(taken):
         found += [(sample.row, check) for check in checker.event(sample)]
         progress(done + 1, len(taken), "checking the sampled events")
@@ -111,11 +110,16 @@ class _Checker:
     def __init__(
         self, model: TSNN, stream: EventStream, taken: list[EventSample], last_F: Tensor, step_size: float | None
     ) -> None:
-        self.model, self.stream, self.taken, self.last_F = model, stream, taken, last_F
+        self.model = model
+        self.stream = stream
+        self.taken = taken
+        self.last_F = last_F
         self.eps = model.config.model.reflector_eps
         self.forced = step_size is not None
         self.step = taken[0].active.step_size if step_size is None else step_size
-        self.tau = max(float(_all_norms(taken).min()), self.eps)
+        every = torch.cat([torch.cat([sample.pre_F, sample.post_F]) for sample in taken])
+        self.smallest = float(frames.row_norms(every).min())
+        self.tau = max(self.smallest, self.eps)
 
     def event(self, sample: EventSample) -> Iterable[Check]:
         """Everything that speaks of one event."""
@@ -134,7 +138,9 @@ class _Checker:
         yield self._engine(sample)
 
     def _frames(self, sample: EventSample) -> Iterable[Check]:
-        before, after, eps = sample.pre_F, sample.post_F, self.eps
+        before = sample.pre_F
+        after = sample.post_F
+        eps = self.eps
         yield frames.orthogonal(sample.active.F, eps=eps)
         yield frames.low_rank(before, before.flip(0), eps=eps)
         yield frames.householder_lipschitz(before, after, eps=eps, tau=self.tau)
@@ -153,22 +159,24 @@ class _Checker:
             yield drift.drift_control(replace(active, F=before), active.F, tau=self.tau)
 
     def _histories(self, sample: EventSample) -> Check:
-        rows, stream = sample.window, self.stream
-        local = {int(node): i for i, node in enumerate(sample.window_nodes)}
+        rows = sample.window
+        stream = self.stream
+        nodes = sample.window_nodes
+        relations = [0] * len(rows) if stream.edge_type is None else stream.edge_type[rows].tolist()
+        messages = [b""] * len(rows) if stream.msg is None else [row.tobytes() for row in stream.msg[rows]]
         graph = wl.TemporalGraph(
-            [local[int(u)] for u in stream.src[rows]],
-            [local[int(v)] for v in stream.dst[rows]],
-            [float(t) for t in stream.t[rows]],
-            [_label(stream, int(row)) for row in rows],
+            np.searchsorted(nodes, stream.src[rows]).tolist(),
+            np.searchsorted(nodes, stream.dst[rows]).tolist(),
+            stream.t[rows].tolist(),
+            list(zip(relations, messages, strict=True)),
         )
-        kinds = [0] * len(local) if stream.node_type is None else stream.node_type[sample.window_nodes].tolist()
+        kinds = [0] * len(nodes) if stream.node_type is None else stream.node_type[nodes].tolist()
         window_F = reflectors(sample.window_F, self.model.config.model)
         return wl.twl(graph, kinds, window_F, WL_DEPTH, eps=self.eps)
 
     def _engine(self, sample: EventSample) -> Check:
         """alg:tsnn: what the run's engine wrote is what the equations that were checked give."""
-        a, rounds = sample.active, self.model.config.model.diffusion_steps
-        stalks = diffuse(a.h, a.F, a.mult_src, a.mult_dst, a.is_loop, a.gain, a.step_size, rounds, a.eps)
+        stalks = sample.active.step(self.model.config.model.diffusion_steps)
         return conclude(
             "alg:tsnn",
             "the stalks that the run's engine wrote are those of the equations checked here",
@@ -198,14 +206,10 @@ class _Checker:
             rows=[sample.row for sample in self.taken],
             step_size=self.step,
             step_bound=float(self.taken[0].active.gain.max().reciprocal()),
-            smallest_reflector=float(_all_norms(self.taken).min()),
+            smallest_reflector=self.smallest,
             largest_active_set=max(len(sample.active.h) for sample in self.taken),
             forced=self.forced,
         )
-
-
-def _all_norms(taken: list[EventSample]) -> Tensor:
-    return frames.row_norms(torch.cat([torch.cat([sample.pre_F, sample.post_F]) for sample in taken]))
 
 
 def _walk(active: ActiveSet, seed: int, hops: int = 8) -> list[int]:
@@ -218,21 +222,15 @@ def _walk(active: ActiveSet, seed: int, hops: int = 8) -> list[int]:
     return walk
 
 
-def _label(stream: EventStream, row: int) -> tuple[int, bytes]:
-    relation = 0 if stream.edge_type is None else int(stream.edge_type[row])
-    return relation, b"" if stream.msg is None else stream.msg[row].tobytes()
-
-
 def _worst(found: list[tuple[int, Check]]) -> list[Statement]:
     """One line per statement, in the order of the paper."""
     groups: dict[tuple[str, str], list[tuple[int, Check]]] = {}
     for row, check in found:
         groups.setdefault((check.label, check.claim), []).append((row, check))
-    return [_statement(group) for group in groups.values()]
-
-
-def _statement(group: list[tuple[int, Check]]) -> Statement:
-    row, worst = min(group, key=lambda item: (item[1].passed, item[1].slack))
-    kind = KINDS[worst.label.partition(":")[0]]
-    failed = sum(not check.passed for _, check in group)
-    return Statement(**vars(worst), kind=kind, row=row, events=len(group), failed=failed)
+    statements = []
+    for group in groups.values():
+        row, worst = min(group, key=lambda item: (item[1].passed, item[1].slack))
+        kind = KINDS[worst.label.partition(":")[0]]
+        failed = sum(not check.passed for _, check in group)
+        statements.append(Statement(**vars(worst), kind=kind, row=row, events=len(group), failed=failed))
+    return statements

@@ -47,25 +47,23 @@ def twl(graph: TemporalGraph, attributes: Sequence[Hashable], frames: Tensor, de
 
 
 def temporal_colors(
-    graph: TemporalGraph,
-    attributes: Sequence[Hashable],
-    depth: int,
-    *,
-    frames: Tensor | None = None,
-    eps: float = 0.0,
-    recent: int | None = None,
+    graph: TemporalGraph, attributes: Sequence[Hashable], depth: int, *, frames: Tensor | None = None, eps: float = 0.0
 ) -> list[Colors]:
     """Colors of every node at every event time and at the end, after 0 .. depth rounds.
 
-    With `frames` (n, k, d) each message carries its transport too; `recent` keeps only the latest neighbors, as
-    the practical model does and the proposition does not.
+    With `frames` (n, k, d) each message carries its transport too.
     """
     numbers: Numbers = defaultdict(itertools.count().__next__)
     history = _histories(graph, len(attributes), numbers, frames, eps)
     times = [*sorted(set(graph.t)), inf]
     rounds = [{(v, s): numbers["start", a] for v, a in enumerate(attributes) for s in times}]
     for _ in range(depth):
-        rounds.append(_refine(rounds[-1], history, numbers, recent))
+        before = rounds[-1]
+        refined = {}
+        for (v, now), own in before.items():
+            messages = sorted((before[e.neighbor, e.t], e.mark, e.t) for e in history[v] if e.t < now)
+            refined[v, now] = numbers[own, *messages]
+        rounds.append(refined)
     return rounds
 
 
@@ -75,16 +73,6 @@ def mixed_classes(fine: Mapping[Place, int], coarse: Mapping[Place, int]) -> int
     for place, state in fine.items():
         seen.setdefault(state, set()).add(coarse[place])
     return sum(len(colors) > 1 for colors in seen.values())
-
-
-def _refine(colors: Colors, history: list[list[_Incidence]], numbers: Numbers, recent: int | None) -> Colors:
-    refined = {}
-    for (v, now), own in colors.items():
-        past = [e for e in history[v] if e.t < now]
-        kept = past if recent is None else past[-recent:]
-        messages = sorted((colors[e.neighbor, e.t], e.mark, e.t) for e in kept)
-        refined[v, now] = numbers[own, *messages]
-    return refined
 
 
 def _histories(
