@@ -97,7 +97,7 @@ def measure(size: tuple[int, ...], n: int, repeats: int) -> list[float]:
     dims = fused.of_chunk(fused.dims_of(cfg, 0.01, torch.float32), plan)
     columns, dtype = fused.plan_arrays(plan), torch.float32
     rows = context.reshape(2 * n, -1)
-    weights, back = fused.forward_weights(dims, parameters), fused.backward_weights(dims, parameters)
+    weights, back = (fused.pack_weights(dims, parameters, transposed) for transposed in (False, True))
     upstream = (torch.randn(n0 + len(plan.act_h), d), torch.randn(n0 + 2 * n, k, d), torch.ones(n), torch.ones(n))
 
     def tape() -> Tape:

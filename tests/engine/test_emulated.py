@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -73,7 +72,7 @@ def recurrence(**settings: object) -> Callable[..., tuple[cuda.Logs, list[torch.
     """
     config = config_of(**settings)
     trainer = Trainer(config, split_by_time(tied_stream()), lambda model: 0.0)
-    planner = Planner(trainer.stream, replace(trainer.planner.spec, num_neighbors=3))
+    planner = Planner(trainer.stream, trainer.planner.spec._replace(num_neighbors=3))
     model, plan = trainer.model, planner.plan(20, NO_QUERIES).update
     shared = cuda.DevicePlan.of(plan, torch.device("cpu"))
     states = [part[None] for part in trainer.store.gather(plan.nodes)]

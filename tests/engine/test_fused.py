@@ -174,7 +174,8 @@ def plain_update(updater, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Ten
     return torch.stack(h), torch.stack(F), torch.stack(energy), torch.stack(smooth)
 
 
-def plain_geometry(h, F, bias, src_h, src_F, cand_ptr, cand_h, cand_F, mask, cfg) -> Tensor:
+def plain_geometry(h, F, bias, reads, cfg) -> Tensor:
+    src_h, src_F, cand_ptr, cand_h, cand_F, mask = reads
     rows = []
     for q in range(len(src_h)):
         x = h[src_h[q]]
@@ -373,7 +374,7 @@ def make_reads(rng: np.random.Generator, num_queries: int, most: int, rows: int,
 def run_geometry(function, h, F, bias, reads, cfg):
     leaves = [x.clone().requires_grad_() for x in (h, F)]
     bent = None if bias is None else bias.clone().requires_grad_()
-    out = function(*leaves, bent, *reads, cfg)
+    out = function(*leaves, bent, reads, cfg)
     weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(3), dtype=out.dtype)
     (out * weights).sum().backward()
     return [out, leaves[0].grad, leaves[1].grad, None if bent is None else bent.grad]
@@ -420,7 +421,7 @@ def test_gradient_flows_from_scores_through_the_recurrence() -> None:
     for update, geometry in ((fused_update, fused_geometry), (plain_update, plain_geometry)):
         case[1].zero_grad()
         h, F, energy, _ = update(*case[1::-1], *case[2:], cfg, 0.3)
-        (geometry(h, F, None, *reads, cfg).tanh().sum() + energy.sum()).backward()
+        (geometry(h, F, None, reads, cfg).tanh().sum() + energy.sum()).backward()
         results.append([p.grad.clone() for p in case[1].parameters()])
     for ours, theirs in zip(*results, strict=True):
         assert_close("weight", ours, theirs, 1e-9)

@@ -12,8 +12,7 @@ from tsnn.config import Config
 from tsnn.data.events import EventStream
 from tsnn.engine.cuda import has_cupy
 from tsnn.engine.engine import CudaEngine, Engine, FusedEngine, commit, run_update, score
-from tsnn.memory.frames import initial_frames
-from tsnn.memory.store import StateStore
+from tsnn.memory.store import StateStore, initial_frames
 from tsnn.model.losses import total_loss
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.counters import signatures
@@ -70,9 +69,7 @@ class Pair:
             for parameter in self.model.parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))
         m = config.model
-        self.store = StateStore(
-            stream.ids.keys, seed=seed, stalk_dim=m.stalk_dim, num_reflectors=m.num_reflectors, dtype=self.model.dtype
-        )
+        self.store = StateStore(stream.ids.keys, seed, m, self.model.dtype)
         self.planner = Planner(stream, PlanSpec.of(config, gap))
         self.frames0 = initial_frames(seed, stream.ids.keys, m.num_reflectors, m.stalk_dim)
         self.signatures = signatures(stream.ids.keys, config.features.walk_dim)

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from tests.engine.streams import config_of
-from tsnn.config import FeatureConfig
-from tsnn.memory.frames import initial_frames
-from tsnn.memory.store import StateStore
+from tsnn.config import FeatureConfig, ModelConfig
+from tsnn.memory.store import StateStore, initial_frames
 from tsnn.model.attention import NeighborAttention
 from tsnn.model.features import feature_matrix, feature_names, feature_tensor
 from tsnn.model.time_encoding import encode_gap
@@ -79,7 +78,7 @@ def test_initial_frames_depend_on_seed_and_node_alone():
 
 def test_store_starts_from_zero_stalks_and_returns_there():
     """app:inductive."""
-    store = StateStore(np.arange(5, dtype=np.uint64), seed=0, stalk_dim=3, num_reflectors=2, dtype=torch.float64)
+    store = StateStore(np.arange(5, dtype=np.uint64), 0, ModelConfig(stalk_dim=3, num_reflectors=2), torch.float64)
     fresh = store.snapshot()
     assert fresh["h"].abs().max() == 0
     store.scatter(np.array([1, 3]), torch.ones(2, 3), torch.ones(2, 2, 3))

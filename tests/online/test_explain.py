@@ -11,7 +11,7 @@ import torch
 
 from tests.online.streams import KNOWN, live_stream, save_prefix
 from tsnn.errors import InputError
-from tsnn.memory.frames import initial_frames
+from tsnn.memory.store import initial_frames
 from tsnn.model.features import feature_names
 from tsnn.online.predictor import Predictor
 from tsnn.sheaf.householder import frame_matrix

@@ -3,7 +3,7 @@ from hypothesis import given
 from torch.testing import assert_close
 
 from tests.sheaf.cases import EPS, Event, events, few, literal_frame
-from tsnn.sheaf.transport import synchronize, transport
+from tsnn.sheaf.householder import synchronize, transport
 
 
 @few

@@ -4,8 +4,7 @@ from hypothesis import given
 
 from tests.sheaf.cases import EPS, few
 from tests.theory.builders import actives
-from tsnn.sheaf.householder import frame_matrix
-from tsnn.sheaf.transport import transport
+from tsnn.sheaf.householder import frame_matrix, transport
 from tsnn.theory.active import ActiveSet
 from tsnn.theory.frames import (
     carry_over,

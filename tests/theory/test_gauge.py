@@ -10,9 +10,8 @@ from torch.testing import assert_close
 from tests.sheaf.cases import EPS, few
 from tests.theory.builders import actives
 from tsnn.sheaf.diffusion import diffuse
-from tsnn.sheaf.householder import frame_matrix
+from tsnn.sheaf.householder import frame_matrix, synchronize, transport
 from tsnn.sheaf.laplacian import dirichlet_energy, sheaf_laplacian
-from tsnn.sheaf.transport import synchronize, transport
 from tsnn.theory.active import ActiveSet
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,11 +34,7 @@ def bench_engine(data: str, config: Config) -> dict[str, Any]:
     rates = {name: _rates(config, split, name) for name in WINDOWS}
     for kind in ("train", "update"):
         fused, reference = rates["fused"][kind], rates["reference"][kind]
-        result[kind] = {
-            "fused_events_per_s": fused,
-            "reference_events_per_s": reference,
-            "ratio": fused / reference,
-        }
+        result[kind] = {"fused_events_per_s": fused, "reference_events_per_s": reference, "ratio": fused / reference}
     result["stages_us_per_event"] = stages(config, split, "fused")
     result["floor"] = _floor(config.model, split)
     return result
@@ -54,17 +50,20 @@ def _rates(config: Config, split: Split, engine: str) -> dict[str, float]:
 
 
 def _trainer(config: Config, split: Split, engine: str) -> Trainer:
-    settings = {**config.model_dump(), "train": {**config.train.model_dump(), "engine": engine}}
-    return Trainer(Config.model_validate(settings), split, lambda model: 0.0)
+    return Trainer(trained_with(config, engine=engine), split, lambda model: 0.0)
+
+
+def trained_with(config: Config, **settings: Any) -> Config:
+    """The configuration with other settings of its training."""
+    return Config.model_validate({**config.model_dump(), "train": {**config.train.model_dump(), **settings}})
 
 
 def train_rate(trainer: Trainer, window: int) -> float:
     """Training events/s: plan made ahead, features, recurrence, scores, losses, backward, optimizer, commit."""
-    start = _start(trainer)
-    trainer.planner.advance(start)
-    plans = trainer.train_chunks(start)
+    plans = trainer.train_chunks(_filled(trainer))
     next(plans)  # compiles, and lets the plan get ahead
-    began, done = settled_clock(), 0
+    done = 0
+    began = settled_clock()
     for rows in plans:
         done += rows
         if done >= window:
@@ -77,13 +76,13 @@ def train_rate(trainer: Trainer, window: int) -> float:
 @torch.no_grad()
 def _update_rate(trainer: Trainer, window: int) -> float:
     """Events/s of the recurrence alone, forward and without gradients: replaying a stream, as evaluation does."""
-    start = _start(trainer)
-    trainer.planner.advance(start)
+    start = _filled(trainer)
     stop = min(start + window, trainer.split.train_end)
     rows = MAX_ROWS if stop - start > 2 * MAX_ROWS else trainer.config.train.chunk
     plans = ahead(trainer.planner.walk(stop, rows))
     _run(trainer, next(plans))  # compiles
-    began, done = time.perf_counter(), 0
+    done = 0
+    began = time.perf_counter()
     for plan in plans:
         _run(trainer, plan)
         done += plan.update.num_events
@@ -104,21 +103,12 @@ def _run(trainer: Trainer, plan: ChunkPlan) -> None:
     commit(trainer.store, plan.update, versions)
 
 
-def _start(trainer: Trainer) -> int:
-    return min(START, trainer.split.train_end // 4) // trainer.config.train.chunk * trainer.config.train.chunk
-
-
-@dataclass
-class _Clock:
-    """Adds up the time of named stages."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def time(self, name: str, work: Callable[[], Any]) -> Any:
-        began = settled_clock()
-        result = work()
-        self.seconds[name] = self.seconds.get(name, 0.0) + settled_clock() - began
-        return result
+def _filled(trainer: Trainer) -> int:
+    """The row where the clock starts; the rows before it are observed."""
+    chunk = trainer.config.train.chunk
+    start = min(START, trainer.split.train_end // 4) // chunk * chunk
+    trainer.planner.advance(start)
+    return start
 
 
 def settled_clock() -> float:
@@ -130,30 +120,37 @@ def settled_clock() -> float:
 
 def stages(config: Config, split: Split, engine: str, window: int = 10_000) -> dict[str, float]:
     """Microseconds an event of each stage of training, one after the other; training overlaps some of them."""
-    trainer, clock = _trainer(config, split, engine), _Clock()
-    start = _start(trainer)
-    trainer.planner.advance(start)
+    trainer = _trainer(config, split, engine)
+    seconds: dict[str, float] = defaultdict(float)
     events = 0
-    for chunk in trainer.rows.chunks(start):
-        events += _timed_chunk(trainer, chunk, clock)
+    for chunk in trainer.rows.chunks(_filled(trainer)):
+        events += _timed_chunk(trainer, chunk, seconds)
         if events == config.train.chunk:  # the first compiled
-            clock.seconds.clear()
+            seconds.clear()
         if events > window:
             break
-    return {name: 1e6 * seconds / (events - config.train.chunk) for name, seconds in clock.seconds.items()}
+    return {name: 1e6 * spent / (events - config.train.chunk) for name, spent in seconds.items()}
 
 
-def _timed_chunk(trainer: Trainer, chunk: tuple[int, int, int, int], clock: _Clock) -> int:
+def _timed_chunk(trainer: Trainer, chunk: tuple[int, int, int, int], seconds: dict[str, float]) -> int:
+    """Train on a chunk and add up the seconds of each stage."""
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        began = settled_clock()
+        result = work()
+        seconds[name] += settled_clock() - began
+        return result
+
     start, stop, first, last = chunk
     model, store = trainer.model, trainer.store
-    plan = clock.time("plan", lambda: trainer.planner.plan(stop, trainer.queries(start, first, last)))
-    data = clock.time("features", lambda: model.data_features(plan.score))
-    versions = clock.time("recurrence", lambda: run_update(model, trainer.engine, store, plan.update, trainer.stream))
-    losses = clock.time("score and losses", lambda: trainer.losses(plan.score, versions, data))
+    plan = timed("plan", lambda: trainer.planner.plan(stop, trainer.queries(start, first, last)))
+    data = timed("features", lambda: model.data_features(plan.score))
+    versions = timed("recurrence", lambda: run_update(model, trainer.engine, store, plan.update, trainer.stream))
+    losses = timed("score and losses", lambda: trainer.losses(plan.score, versions, data))
     trainer.optimizer.zero_grad()
-    clock.time("backward", total_loss(losses, trainer.config.train.loss).backward)
-    clock.time("optimizer", trainer.optimizer.clip_and_step)
-    clock.time("commit", lambda: commit(store, plan.update, versions))
+    timed("backward", total_loss(losses, trainer.config.train.loss).backward)
+    timed("optimizer", trainer.optimizer.clip_and_step)
+    timed("commit", lambda: commit(store, plan.update, versions))
     return stop - start
 
 

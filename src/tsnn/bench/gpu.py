@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tsnn.bench.engine import START, settled_clock, stages, train_rate
+from tsnn.bench.engine import START, settled_clock, stages, train_rate, trained_with
 from tsnn.bench.machine import machine_card
 from tsnn.config import Config
 from tsnn.data.split import Split
@@ -22,7 +22,7 @@ from tsnn.training.stacked import StackedTrainer
 from tsnn.training.trainer import Trainer
 from tsnn.training.turns import finish
 
-ON_GPU = {"train.device": "cuda", "train.engine": "cuda"}
+ON_GPU = {"device": "cuda", "engine": "cuda"}
 POPULATIONS = (1, 5, 128)
 CLUSTERS = (1, 2, 4, 8)  # thread blocks that share an event
 TEAMS = (1, 2, 4, 8, 16)  # that take the events of a stream in turn
@@ -35,7 +35,7 @@ def bench_gpu(data: str, config: Config, populations: tuple[int, ...] = POPULATI
     if not has_cupy():
         raise ConfigError("tsnn bench gpu needs a GPU and CuPy; install tsnn[cuda] on a machine that has one.")
     torch.set_num_threads(1)  # small products on the host, as in training
-    config = _changed(config, ON_GPU)
+    config = trained_with(config, **ON_GPU)
     split = default_split(load(data))
 
     def trainer() -> Trainer:
@@ -63,8 +63,7 @@ def bench_gpu(data: str, config: Config, populations: tuple[int, ...] = POPULATI
 
 def _population_training(config: Config, split: Split, streams: int) -> dict[str, float]:
     """Training events/s of all members together, validation apart; the first epoch compiles and records."""
-    settings = {"train.warmup": 0, "train.epochs": REPEATS}
-    configs = [_changed(config, settings | {"train.seed": seed}) for seed in range(streams)]
+    configs = [trained_with(config, warmup=0, epochs=REPEATS, seed=seed) for seed in range(streams)]
     trainer = StackedTrainer(configs, split, torch.device(config.train.device))
     finish(trainer.start())
     seconds = []
@@ -73,14 +72,6 @@ def _population_training(config: Config, split: Split, streams: int) -> dict[str
         finish(trainer.train_epoch(epoch))
         seconds.append(settled_clock() - began)
     return {"train_events_per_s": streams * split.train_end / min(seconds)}
-
-
-def _changed(config: Config, settings: dict[str, Any]) -> Config:
-    tree = config.model_dump()
-    for dotted, value in settings.items():
-        section, name = dotted.split(".")
-        tree[section][name] = value
-    return Config.model_validate(tree)
 
 
 def _late_plan(trainer: Trainer) -> UpdatePlan:
@@ -147,7 +138,8 @@ def _recurrence(trainer: Trainer, plan: UpdatePlan, streams: int, **hands: Any) 
 
     weights = Parameters(*(many(weight).requires_grad_() for weight in Parameters.of(model.updater)))
     h, F = (many(part) for part in trainer.store.gather(plan.nodes))
-    context, eta = many(model.context(plan, trainer.stream)), many(capped_step(config.step_size, model.updater.gain()))
+    context = many(model.context(plan, trainer.stream))
+    eta = many(capped_step(config.step_size, model.updater.gain()))
     shared = DevicePlan.of(plan, device)
     return lambda: cuda_update(shared, config, eta, context, h, F, weights, **hands)
 

@@ -1,8 +1,8 @@
 """A peer side by side: TGN, put together from PyTorch Geometric's parts, on the same stream in the same run.
 
 TGN sees earlier batches of 200 rows, so both models are trained and evaluated under `batch:200`, with the same
-negatives. The peer's settings are those of PyTorch Geometric's own example. A rate is that of the fastest
-epoch, because other work on the machine can only slow an epoch down. The time of tsnn's warm-up is given separately.
+negatives. The peer's settings are those of PyTorch Geometric's own example. A rate is that of the fastest epoch,
+because other work on the machine can only slow an epoch down. tsnn's warm-up is timed separately.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
+from tsnn.bench.engine import trained_with
 from tsnn.bench.machine import machine_card
 from tsnn.config import Config
 from tsnn.data.negatives import DgbNegatives, NegativePool, draw_training_negatives
@@ -35,7 +37,8 @@ DIM, NEIGHBORS, LR = 100, 10, 1e-4
 def bench_peers(data: str, config: Config, epochs: int = 3) -> dict[str, Any]:
     """Training events/s and test AP of both after the same number of epochs."""
     split = default_split(load(data))
-    ours, theirs = _measure_tsnn(config, split, epochs), _measure_tgn(split, epochs)
+    ours = _measure_tsnn(config, split, epochs)
+    theirs = _measure_tgn(split, epochs)
     return {
         "data": data,
         "epochs": epochs,
@@ -50,8 +53,7 @@ def bench_peers(data: str, config: Config, epochs: int = 3) -> dict[str, Any]:
 
 def _measure_tsnn(config: Config, split: Split, epochs: int) -> dict[str, float]:
     torch.set_num_threads(1)
-    changed = {"visibility": VISIBILITY, "epochs": epochs, "patience": epochs}
-    config = Config.model_validate({**config.model_dump(), "train": {**config.train.model_dump(), **changed}})
+    config = trained_with(config, visibility=VISIBILITY, epochs=epochs, patience=epochs)
     question = Question.of(config.train)
     validate = validation_metric(split, question)
     spent: list[float] = []  # seconds between validations
@@ -64,7 +66,10 @@ def _measure_tsnn(config: Config, split: Split, epochs: int) -> dict[str, float]
         began = time.perf_counter()
         return metric
 
-    _warm_up(config, split)
+    chunks = Trainer(config, split, watch).train_chunks(0)
+    for _ in range(2):  # compiles outside the clock
+        next(chunks)
+    chunks.close()
     trainer = Trainer(config, split, watch)
     began = time.perf_counter()
     trained = trainer.run()
@@ -75,14 +80,6 @@ def _measure_tsnn(config: Config, split: Split, epochs: int) -> dict[str, float]
         "test_ap": metrics["ap"],
         "test_auc": metrics["auc"],
     }
-
-
-def _warm_up(config: Config, split: Split) -> None:
-    """Compile outside the clock."""
-    chunks = Trainer(config, split, lambda model: 0.0).train_chunks(0)
-    next(chunks)
-    next(chunks)
-    chunks.close()
 
 
 def _measure_tgn(split: Split, epochs: int, seed: int = 0) -> dict[str, float]:
@@ -138,8 +135,7 @@ class Tgn(nn.Module):
             drawn = draw_training_negatives(stream, np.full(len(rows), start), rows, 1, "random", rng, self.pool)
             self.optimizer.zero_grad()
             pos, neg = self._score(rows, drawn[:, 0])
-            loss = nn.functional.binary_cross_entropy_with_logits(pos, torch.ones_like(pos))
-            loss = loss + nn.functional.binary_cross_entropy_with_logits(neg, torch.zeros_like(neg))
+            loss = cross_entropy(pos, torch.ones_like(pos)) + cross_entropy(neg, torch.zeros_like(neg))
             self._observe(rows)
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
@@ -168,11 +164,10 @@ class Tgn(nn.Module):
         nodes, edges, events = self.neighbors(torch.unique(torch.cat([src, dst, other])))
         self.local[nodes] = torch.arange(len(nodes))
         z, last = self.memory(nodes)
-        since = (last[edges[0]] - self.t[events]).to(z.dtype)
-        code = self.memory.time_enc(since)
+        code = self.memory.time_enc((last[edges[0]] - self.t[events]).to(z.dtype))
         z = self.attention(z, edges, torch.cat([code, self.msg[events]], dim=1))
-        ends = [z[self.local[side]] for side in (src, dst, other)]
-        pos, neg = (self.link(torch.cat([ends[0], end], dim=1)).squeeze(1) for end in ends[1:])
+        source, positive, negative = (z[self.local[side]] for side in (src, dst, other))
+        pos, neg = (self.link(torch.cat([source, end], dim=1)).squeeze(1) for end in (positive, negative))
         return pos, neg
 
     def _observe(self, rows: I64) -> None:

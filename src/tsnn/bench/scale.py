@@ -1,13 +1,11 @@
 """Events/s and memory as streams grow: more events on the same nodes, more nodes under the same events.
 
-Each size is measured in a process of its own, over the last rows of the stream: by then the counters hold all earlier
-rows, so a table that slows down as it fills would show. The rate is the best of a few stretches of these rows, because
-other work on the machine can only slow a stretch down.
+Each size is measured in a process of its own, over the last rows of the stream: the counters hold all earlier ones.
+The rate is the best of a few stretches of these rows, because other work on the machine can only slow a stretch down.
 """
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import time
 from typing import Any
@@ -59,14 +57,12 @@ def bench_scale(config: Config, events: tuple[int, ...] = EVENTS, nodes: tuple[i
 
 def _measure_apart(num_events: int, num_nodes: int, config: Config) -> dict[str, Any]:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        row: dict[str, Any] = json.loads(pool.apply(measure, (num_events, num_nodes, config.to_toml())))
-        return row
+        return pool.apply(measure, (num_events, num_nodes, config))
 
 
-def measure(num_events: int, num_nodes: int, settings: str) -> str:
-    """Training events/s over the last rows of a stream, and the memory that it took, as JSON."""
+def measure(num_events: int, num_nodes: int, config: Config) -> dict[str, Any]:
+    """Training events/s over the last rows of a stream, and the memory that it took."""
     torch.set_num_threads(1)
-    config = Config.parse(settings)
     stream = scale_stream(num_events, num_nodes)
     data_mb = peak_memory_mb()
     trainer = Trainer(config, make_split(stream, num_events, num_events), lambda model: 0.0)
@@ -76,13 +72,15 @@ def measure(num_events: int, num_nodes: int, settings: str) -> str:
     before_mb = peak_memory_mb()
     plans = trainer.train_chunks(start)
     next(plans)
-    best, began, done = 0.0, time.perf_counter(), 0
+    best, done = 0.0, 0
+    began = time.perf_counter()
     for rows in plans:
         done += rows
         if done >= STRETCH:
             best = max(best, done / (time.perf_counter() - began))
-            began, done = time.perf_counter(), 0
-    row = {
+            done = 0
+            began = time.perf_counter()
+    return {
         "num_events": num_events,
         "num_nodes": num_nodes,
         "events_per_s": best,
@@ -90,4 +88,3 @@ def measure(num_events: int, num_nodes: int, settings: str) -> str:
         "chunk_mb": peak_memory_mb() - before_mb,
         "peak_mb": peak_memory_mb(),
     }
-    return json.dumps(row)

@@ -68,8 +68,7 @@ def make_run(folder: Path, num_nodes: int, seed: int = 0) -> float:
     trainer = Trainer(config, split, lambda model: measure(ModelScorer(model, stream)))
     folder.mkdir()
     save_run(folder, trainer.run().model.eval(), stream, {"metrics": {}})
-    last: Any = stream.t[-1]
-    return float(last)
+    return float(stream.t[-1])
 
 
 @contextmanager
@@ -101,8 +100,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> int:
 
 
 class Connection:
-    """One HTTP connection that is kept open, with only as much of the protocol as is needed: a full HTTP client
-    would take more processor time than the service."""
+    """One HTTP connection, kept open. A full HTTP client would take more processor time than the service."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -139,7 +137,8 @@ class EventSource:
     def __init__(self, num_nodes: int, clock: float, seed: int = 1) -> None:
         stream = scale_stream(100_000, num_nodes, seed)
         self.sources, self._dst = stream.src.tolist(), stream.dst.tolist()
-        self._clock, self.sent = int(clock) + 1, 0
+        self._clock = int(clock) + 1
+        self.sent = 0
 
     def take(self, n: int) -> list[dict[str, Any]]:
         """The next events."""
@@ -212,31 +211,28 @@ def _ingest(scratch: Path, num_nodes: int, seconds: float, max_events: int) -> d
 async def _flood(
     server: Server, source: EventSource, clients: int, size: int, seconds: float, max_events: int
 ) -> dict[str, Any]:
-    tally, began, spent = Tally(), time.perf_counter(), cpu_seconds(server.pid)
+    tally = Tally()
+    began = time.perf_counter()
+    spent = cpu_seconds(server.pid)
+
+    memory: list[dict[str, float]] = []
 
     def over() -> bool:
         return time.perf_counter() - began > seconds or tally.events >= max_events
 
-    memory: list[dict[str, float]] = []
-    await asyncio.gather(
-        _watch_memory(server, tally, max_events // MEMORY_READINGS, over, memory),
-        *(send_events(server.port, source, tally, size=size, until=over) for _ in range(clients)),
-    )
+    async def watch_memory() -> None:
+        """A reading at the start, now and then, and at the end."""
+        ended = False
+        while not ended:
+            ended = over()
+            if ended or tally.events >= max_events // MEMORY_READINGS * len(memory):
+                memory.append({"events": tally.events, "resident_mb": resident_mb(server.pid)})
+            await asyncio.sleep(0.0 if ended else 0.05)
+
+    senders = [send_events(server.port, source, tally, size=size, until=over) for _ in range(clients)]
+    await asyncio.gather(watch_memory(), *senders)
     cost = (cpu_seconds(server.pid) - spent) / max(tally.events, 1)
     return {**tally.row(time.perf_counter() - began), "server_cpu_us_per_event": 1e6 * cost, "memory": memory}
-
-
-async def _watch_memory(
-    server: Server, tally: Tally, every: int, over: Callable[[], bool], readings: list[dict[str, float]]
-) -> None:
-    """A reading at the start, after each `every` events, and at the end."""
-    while True:
-        ended = over()
-        if ended or tally.events >= every * len(readings):
-            readings.append({"events": tally.events, "resident_mb": resident_mb(server.pid)})
-        if ended:
-            return
-        await asyncio.sleep(0.05)
 
 
 def _with_nodes(scratch: Path, num_nodes: int, seconds: float, queries: int) -> dict[str, Any]:
@@ -256,23 +252,26 @@ async def _ask_while_ingesting(
     server: Server, source: EventSource, exact: bool, seconds: float, queries: int
 ) -> dict[str, Any]:
     latencies: list[float] = []
-    tally, done = Tally(), asyncio.Event()
-    feeding = asyncio.gather(*(_feed(server, source, tally, done, client) for client in range(BACKGROUND_CLIENTS)))
+    tally = Tally()
+    done = asyncio.Event()
+
+    async def feed(client: int) -> None:
+        await asyncio.sleep(client / BACKGROUND_CLIENTS * PACE)
+        await send_events(server.port, source, tally, size=BACKGROUND_BATCH, until=done.is_set, pause=PACE)
+
+    feeding = asyncio.gather(*map(feed, range(BACKGROUND_CLIENTS)))
     await asyncio.sleep(PACE)  # by now every client has begun
     began, before = time.perf_counter(), tally.events
     async with Connection(server.port) as connection:
         while len(latencies) < queries and time.perf_counter() - began < seconds:
-            latencies.append(await _timed(connection, _question(source, len(latencies), exact)))
+            asked = time.perf_counter()
+            await _ranked(connection, _question(source, len(latencies), exact))
+            latencies.append(time.perf_counter() - asked)
     rate = (tally.events - before) / (time.perf_counter() - began)
     done.set()
     await feeding
     return {"queries": len(latencies), **percentiles(latencies), "ingest_events_per_s": rate,
             "ingest_p99_ms": percentiles(tally.latencies)["p99_ms"]}  # fmt: skip
-
-
-async def _feed(server: Server, source: EventSource, tally: Tally, done: asyncio.Event, client: int) -> None:
-    await asyncio.sleep(client / BACKGROUND_CLIENTS * PACE)
-    await send_events(server.port, source, tally, size=BACKGROUND_BATCH, until=done.is_set, pause=PACE)
 
 
 def _question(source: EventSource, index: int, exact: bool) -> str:
@@ -295,12 +294,6 @@ async def _ranked(connection: Connection, path: str) -> set[Any]:
     if status != 200:
         raise RuntimeError(f"the server answered {status}: {answer}")
     return {row["dst"] for row in answer["destinations"]}
-
-
-async def _timed(connection: Connection, path: str) -> float:
-    began = time.perf_counter()
-    await _ranked(connection, path)
-    return time.perf_counter() - began
 
 
 def warm_up(server: Server, source: EventSource) -> None:

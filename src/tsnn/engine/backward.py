@@ -31,8 +31,8 @@ from tsnn.engine.frames import (
 )
 from tsnn.engine.layout import CARRY, MOVED, NUM_COEF, POST, PRE, BackScratch, Dims, Grads, Plan, Tape, Weights
 from tsnn.engine.panels import layer
-from tsnn.engine.pointers import ENTRY, INLINE, INNER, STAGE, Ptr, at, lit, pointers
-from tsnn.engine.star import Stages, Star, before_round, join_edges, read_stages, read_star, split_sum, step_size
+from tsnn.engine.pointers import ENTRY, INLINE, INNER, STAGE, Ptr, at, lit, pointers, ptr
+from tsnn.engine.star import Star, before_round, join_edges, read_star, split_sum, step_size
 from tsnn.engine.vectors import add, axpy, clear, copy, prefetch, relu_adjoint
 from tsnn.kernel_cache import kernel
 
@@ -48,7 +48,7 @@ class Back(NamedTuple):
     scratch: BackScratch
     frames: Frames
     shares: FrameGrads
-    base: int  # rows of versions below it are constants
+    base: int  # versions in rows below it are constants
 
 
 @kernel(**ENTRY)
@@ -56,17 +56,10 @@ def backward(
     dims: Dims, plan: Plan, weights: Weights, tape: Tape, grads: Grads, scratch: BackScratch, base: int
 ) -> None:
     """Gradients of everything that `forward` read."""
-    run_backward(dims, pointers(plan), pointers(weights), pointers(tape), pointers(grads), pointers(scratch), base)
-
-
-@njit(**STAGE)
-def run_backward(
-    dims: Dims, plan: Plan, weights: Weights, tape: Tape, grads: Grads, scratch: BackScratch, base: int
-) -> None:
-    """`backward` on pointers."""
-    fr = Frames(tape.N, tape.G, tape.inv, dims.kr, dims.d)
-    b = Back(dims, plan, weights, tape, grads, scratch, fr, FrameGrads(grads.gN, grads.gS, base), base)
-    clear(scratch.zeros, dims.d + dims.kr)
+    fr = Frames(ptr(tape.N), ptr(tape.G), ptr(tape.inv), dims.kr, dims.d)
+    fg = FrameGrads(ptr(grads.gN), ptr(grads.gS), base)
+    b = Back(dims, pointers(plan), pointers(weights), pointers(tape), pointers(grads), pointers(scratch), fr, fg, base)
+    clear(b.scratch.zeros, dims.d + dims.kr)
     for e in range(dims.n - 1, -1, -1):
         diffusion_adjoint(b, e)
         stalks_adjoint(b, e)
@@ -114,17 +107,14 @@ class Entry(NamedTuple):
 @njit(**INNER)
 def step_adjoint(fr: Frames, en: Entry, gh: Ptr, D: Ptr, gD: Ptr, r: Ptr, gq: Ptr, t_q: Ptr) -> None:
     """r again, gq = -c D gh with its coefficients t_q for U, and gD."""
-    passes.step_adjoint(
-        reflectors(fr, en.frame), en.weight, en.size, en.h, en.t_h, en.center, en.t_r, gh, D, gD, r, gq, t_q
-    )
+    frame = reflectors(fr, en.frame)
+    passes.step_adjoint(frame, en.weight, en.size, en.h, en.t_h, en.center, en.t_r, gh, D, gD, r, gq, t_q)
 
 
 @njit(**INNER)
-def residual_adjoint(
-    fr: Frames, frame: int, a: Any, gq: Ptr, t_q: Ptr, gr_c: Ptr, sum_c: Ptr, gy: Ptr, t_y: Ptr
-) -> None:
-    """gr = U gq, gy = a (gr - gr_c) with its coefficients t_y for U^T, and sum_c -= a gr."""
-    passes.residual_adjoint(reflectors(fr, frame), a, gq, t_q, gr_c, sum_c, gy, t_y)
+def residual_adjoint(fr: Frames, en: Entry, gq: Ptr, t_q: Ptr, gr_c: Ptr, sum_c: Ptr, gy: Ptr, t_y: Ptr) -> None:
+    """gr = U gq, gy = weight (gr - gr_c) with its coefficients t_y for U^T, and sum_c -= weight gr."""
+    passes.residual_adjoint(reflectors(fr, en.frame), en.weight, gq, t_q, gr_c, sum_c, gy, t_y)
 
 
 @njit(**STAGE)
@@ -132,18 +122,7 @@ def entry_adjoint(b: Back, en: Entry, gh: Ptr, gr_c: Ptr, sum_c: Ptr) -> None:
     """Adjoint of h' = h - c D U^T r at one entry, up to gy, which stays in scratch; -weight gr goes to sum_c."""
     sc = b.scratch
     step_adjoint(b.frames, en, gh, b.weights.D, b.grads.gD, sc.r, sc.gq, sc.t_q)
-    residual_adjoint(b.frames, en.frame, en.weight, sc.gq, sc.t_q, gr_c, sum_c, sc.gy, sc.t_y)
-
-
-@njit(**STAGE)
-def leaf_adjoint(b: Back, en: Entry, gh: Ptr, gr_c: Ptr, sum_c: Ptr, out: Ptr) -> None:
-    """`entry_adjoint` of a leaf, with its frame's share and out = gh + U^T gy, the gradient of h."""
-    fr, fg, sc = b.frames, b.shares, b.scratch
-    entry_adjoint(b, en, gh, gr_c, sum_c)
-    passes.add_lowered(reflectors(fr, en.frame), gh, sc.gy, sc.t_y, out)
-    if en.frame >= fg.base:
-        share = shares(fr, fg, en.frame)
-        passes.leaf_frame_share(share, sc.r, en.t_r, sc.gq, sc.t_q, en.h, en.t_h, sc.gy, sc.t_y)
+    residual_adjoint(b.frames, en, sc.gq, sc.t_q, gr_c, sum_c, sc.gy, sc.t_y)
 
 
 @njit(**STAGE)
@@ -162,40 +141,45 @@ def ends_adjoint(b: Back, star: Star, ell: int) -> None:
         frame_adjoint(b.frames, b.shares, post, sc.gq, sc.t_q, r, t_r)
 
 
-@njit(**INNER)
-def prefetch_leaf(st: Stages, star: Star, act_F: Ptr, fr: Frames, fg: FrameGrads, j: int, ell: int, lanes: int) -> None:
+@njit(**STAGE)
+def prefetch_leaf(b: Back, star: Star, j: int, ell: int) -> None:
     """Ask for what the adjoint of leaf j in round ell reads."""
-    h, t = before_round(st, star, j, ell)
-    prefetch(h, st.d, lanes)
-    prefetch(t, 1, lanes)
-    if ell == st.rounds - 1:
-        row, size = act_F[j], fr.k * st.d
-        prefetch(at(fr.N, row * size), size, lanes)
-        if row >= fg.base:
-            prefetch(at(fg.N, (row - fg.base) * size), size, lanes)
+    dims, row = b.dims, b.plan.act_F[j]
+    h, t = before_round(dims, b.plan, b.tape, star, j, ell)
+    prefetch(h, dims.d, dims.lanes)
+    prefetch(t, 1, dims.lanes)
+    if ell == dims.rounds - 1:
+        size = dims.kr * dims.d
+        prefetch(at(b.tape.N, row * size), size, dims.lanes)
+        if row >= b.base:
+            prefetch(at(b.grads.gN, (row - b.base) * size), size, dims.lanes)
 
 
 @njit(**STAGE)
-def leaves_adjoint(b: Back, st: Stages, star: Star, ell: int) -> None:
-    """gh of the leaves from after to before round ell; the first round hands it to the versions they came from."""
+def leaves_adjoint(b: Back, star: Star, ell: int) -> None:
+    """From gh of the leaves after round ell to gh before it, which the first round hands to the versions they read."""
     dims, plan, tape, grads, sc, D = b.dims, b.plan, b.tape, b.grads, b.scratch, b.weights.D
     d = dims.d
     y_u = at(tape.y_ends, 2 * (ell * dims.n + star.event) * d)
     y_v, gr_v, sum_v = at(y_u, star.other * d), at(sc.gr, star.other * d), at(sc.sums, d)
     for j in range(star.leaf, star.stop):
         a, c, gh = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j]), at(sc.gh, (j - star.first) * d)
-        h, t_h = before_round(st, star, j, ell)
+        h, t_h = before_round(dims, plan, tape, star, j, ell)
         t_r = at(tape.t_round, (ell * dims.nA + j) * dims.kr)
         pull = join_edges(a, c, y_u, y_v, y_u, y_v, sc.mixed, d)
         back = join_edges(a, c, sc.gr, gr_v, sc.sums, sum_v, sc.mixed_back, d)
         en = Entry(plan.act_F[j], pull.weight, pull.center, step_size(dims, D, a + c), h, t_h, t_r)
         if j + 1 < star.stop:
-            prefetch_leaf(st, star, plan.act_F, b.frames, b.shares, j + 1, ell, dims.lanes)
+            prefetch_leaf(b, star, j + 1, ell)
         out, row = gh, plan.act_h[j] - b.base
         if ell == 0 and row >= 0:
             grads.has_gh[row] = 1
             out = at(grads.gh, row * d)
-        leaf_adjoint(b, en, gh, back.center, back.total, out)
+        entry_adjoint(b, en, gh, back.center, back.total)
+        passes.add_lowered(reflectors(b.frames, en.frame), gh, sc.gy, sc.t_y, out)
+        if en.frame >= b.base:
+            share = shares(b.frames, b.shares, en.frame)
+            passes.leaf_frame_share(share, sc.r, t_r, sc.gq, sc.t_q, h, t_h, sc.gy, sc.t_y)
         split_sum(a, c, back, sc.sums, sum_v, d)
 
 
@@ -203,7 +187,7 @@ def leaves_adjoint(b: Back, st: Stages, star: Star, ell: int) -> None:
 def diffusion_adjoint(b: Back, e: int) -> None:
     """Step 5 backward. On return the first rows of scratch.gh hold the gradients of the endpoints' GRU outputs."""
     dims, d, sc = b.dims, b.dims.d, b.scratch
-    st, star = read_stages(dims, b.plan, b.tape), read_star(b.plan, e, sc.gh)
+    star = read_star(b.plan, e, sc.gh)
     collect_entries(b, e)
     for ell in range(dims.rounds - 1, -1, -1):
         ends_adjoint(b, star, ell)
@@ -211,23 +195,17 @@ def diffusion_adjoint(b: Back, e: int) -> None:
         for i in range(d):
             sums[i] = star.total_u * gr[i] - star.uv * gr_v[i]
             sum_v[i] = star.total_v * gr_v[i] - star.uv * gr[i]
-        leaves_adjoint(b, st, star, ell)
+        leaves_adjoint(b, star, ell)
         for i in range(star.leaf - star.first):
-            h, t = before_round(st, star, star.first + i, ell)
+            h, t = before_round(dims, b.plan, b.tape, star, star.first + i, ell)
             post, out = dims.n0 + 2 * e + i, at(sc.gh, i * d)
             lift_adjoint(b.frames, b.shares, post, h, t, at(sums, i * d), out, sc.s)
-    if dims.rounds == 0:
-        hand_back(st, star, b.grads.gh, b.grads.has_gh, sc.gh, b.base)
-
-
-@njit(**INNER)
-def hand_back(st: Stages, star: Star, out: Ptr, written: Ptr, gh: Ptr, base: int) -> None:
-    """Without diffusion a leaf's gradient goes on as it is."""
-    for j in range(star.leaf, star.stop):
-        row = st.act_h[j] - base
-        if row >= 0:
-            written[row] = 1
-            copy(at(gh, (j - star.first) * st.d), at(out, row * st.d), st.d)
+    if dims.rounds == 0:  # a leaf's gradient goes on as it is
+        for j in range(star.leaf, star.stop):
+            row = b.plan.act_h[j] - b.base
+            if row >= 0:
+                b.grads.has_gh[row] = 1
+                copy(at(sc.gh, (j - star.first) * d), at(b.grads.gh, row * d), d)
 
 
 @njit(**INLINE)
@@ -304,19 +282,16 @@ def carry_adjoint(b: Back, e: int) -> None:
     x, num_ends, t_pair = at(tape.x_msg, 4 * e * d), 1 if loop else 2, at(coef, POST * fr.k)
     clear(sc.g_h, 2 * d)
     clear(sc.g_y, 2 * d)
-    if dims.carry_over:
-        y = at(tape.y_pre, 2 * e * d)
-        pair_adjoint(fr, fg, post, post + 1, loop, sc.g_x, d2p, y, at(y, d), t_pair, sc.g_y, sc.s)
-        for i in range(num_ends):
-            t = at(coef, i * row + CARRY * fr.k)
-            lower_adjoint(fr, fg, post + i, at(y, i * d), t, at(sc.g_x, i * d2p), at(sc.g_y, i * d), sc.s)
-    else:
-        y = at(tape.y_moved, 2 * e * d)
-        pair_adjoint(fr, fg, post, post + 1, loop, sc.g_x, d2p, y, at(y, d), t_pair, sc.g_y, sc.s)
-        for i in range(num_ends):
-            g_h, t = at(sc.g_h, i * d), at(coef, i * row + MOVED * fr.k)
-            add(at(sc.g_x, i * d2p), g_h, d)
-            lift_adjoint(fr, fg, post + i, at(x, 2 * i * d), t, at(sc.g_y, i * d), g_h, sc.s)
+    y = at(tape.y_pre if dims.carry_over else tape.y_moved, 2 * e * d)
+    pair_adjoint(fr, fg, post, post + 1, loop, sc.g_x, d2p, y, at(y, d), t_pair, sc.g_y, sc.s)
+    for i in range(num_ends):
+        t, g_x, g_h, g_y = at(coef, i * row), at(sc.g_x, i * d2p), at(sc.g_h, i * d), at(sc.g_y, i * d)
+        if dims.carry_over:
+            lower_adjoint(fr, fg, post + i, at(y, i * d), at(t, CARRY * fr.k), g_x, g_y, sc.s)
+        else:
+            add(g_x, g_h, d)
+            lift_adjoint(fr, fg, post + i, at(x, 2 * i * d), at(t, MOVED * fr.k), g_y, g_h, sc.s)
+    if not dims.carry_over:
         clear(sc.g_y, 2 * d)
 
 
@@ -383,7 +358,6 @@ def initial_gradients(b: Back) -> None:
         copy(at(grads.up_h, row * d), out, d)
         if grads.has_gh[row]:
             add(at(grads.gh, row * d), out, d)
-    for row in range(dims.n0):
         out = at(grads.g_F0, row * size)
         if tape.ready_F[row]:
             clear(out, size)

@@ -46,10 +46,8 @@ def carve(dtype: torch.dtype, wanted: Shapes) -> dict[str, NDArray[Any]]:
     sizes = [padded(math.prod(shape) * dtype.itemsize, _ALIGN) for shape in wanted.values()]
     block = np.asarray(_Lease(sum(sizes) + _ALIGN))
     starts = itertools.accumulate(sizes, initial=-block.ctypes.data % _ALIGN)
-    return {
-        name: np.ndarray(shape, kind, block, start)
-        for (name, shape), start in zip(wanted.items(), starts, strict=False)
-    }
+    places = zip(wanted.items(), starts, strict=False)
+    return {name: np.ndarray(shape, kind, block, start) for (name, shape), start in places}
 
 
 def make(

@@ -2,10 +2,9 @@
 
 Every tensor here has a first dimension P, the streams; each stream has a thread block of `recurrence.cu`, or several
 that take its events in turn (`teams_for`): events that share no node run side by side, and no bit depends on it. As in
-`tsnn.engine.fused`, the products that need no recurrence stand outside: the context's share of both first layers
-before, one product per weight gradient after. These take `GROUP` streams at a time: the library that makes them chooses
-its order of summation by their shape, and a stream must not feel how many others there are. The kernels are compiled at
-run time for the shape of the model (NVRTC through CuPy, extra `cuda`) and kept by CuPy in its own cache.
+`tsnn.engine.fused`, matrix products that need no recurrence stand outside. They take `GROUP` streams at a time: the
+library that makes them chooses its order of summation by their shape, and a stream must not feel how many others there
+are. CuPy (extra `cuda`) compiles the kernels at run time for the shape of the model and caches them.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ _FORWARD = ("open_rows", "forward", "measure_events")  # kernels, one after the 
 _BACKWARD = ("backward", "close_rows")  # the second where the chunk's first rows have gradients
 MOST_TEAMS = 16  # of a stream: more would mostly wait for one another
 _ALIGN = 32  # numbers
-_HOPPER_BYTES = 227 * 1024  # of shared memory that a block may have there
 _REAL = {torch.float32: "float", torch.float64: "double"}
+_COLUMN = {"float32": "float"}  # any other column of the plan is int
 # The launch's own numbers, as the source's struct Sizes has them: C type, what it is.
 SIZES = {
     "tape": ("long long", "numbers from one stream's arrays to the next one's"),
@@ -104,7 +103,7 @@ def teams_for(streams: int, device: torch.device) -> int:
 def _shared_room() -> int:
     """Bytes of shared memory that a block may have on this GPU; without one, as the tests run the kernels, Hopper's."""
     if not has_cupy():
-        return _HOPPER_BYTES
+        return 227 * 1024
     import cupy
 
     return int(cupy.cuda.Device().attributes.get("MaxSharedMemoryPerBlockOptin", 48 * 1024))
@@ -125,7 +124,7 @@ class Shape(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """Of a block: wide frames leave registers for fewer."""
+        """Threads of a block: wide frames leave registers for fewer."""
         return 512 if self.dims.d * self.dims.k <= 256 and self.dtype == torch.float32 else 256
 
     @property
@@ -133,26 +132,27 @@ class Shape(NamedTuple):
         """Numbers that a thread loads at once: 16 bytes, where rows divide so."""
         return 4 if self.dtype == torch.float32 and self.dims.d % 4 == 0 and self.dims.w % 4 == 0 else 1
 
+    def _layer_sizes(self) -> dict[str, tuple[int, int]]:
+        return layer_sizes(self.dims.d, self.dims.k, self.dims.w)
+
     @property
     def outputs(self) -> dict[str, tuple[int, int]]:
         """Outputs of each layer, forward and backward; the GRU's two matrices are one."""
-        pairs = {name: (outputs, inputs) for name, (inputs, outputs) in layer_sizes(self.dims).items()}
+        pairs = {name: (outputs, inputs) for name, (inputs, outputs) in self._layer_sizes().items()}
         of_input, of_state = pairs.pop("gru_in"), pairs.pop("gru_state")
         return pairs | {"gru_both": (of_input[0] + of_state[0], of_input[1] + of_state[1])}
 
     @property
     def layers(self) -> tuple[int, ...]:
         """Numbers in the weights of each layer."""
-        *sizes, of_input, of_state = (inputs * outputs for inputs, outputs in layer_sizes(self.dims).values())
+        *sizes, of_input, of_state = (inputs * outputs for inputs, outputs in self._layer_sizes().values())
         return *sizes, of_input + of_state
 
     @property
     def shares(self) -> tuple[int, ...]:
-        """The same that fall to one block, in the pass where it is more: a layer is shared by its outputs."""
-        return tuple(
-            max(size // out * -(-out // self.cluster) for out in both)
-            for size, both in zip(self.layers, self.outputs.values(), strict=True)
-        )
+        """How many of them one block has, in the pass where it is more: blocks share a layer by its outputs."""
+        layers = zip(self.layers, self.outputs.values(), strict=True)
+        return tuple(max(size // out * -(-out // self.cluster) for out in both) for size, both in layers)
 
     @property
     def work_bytes(self) -> int:
@@ -164,18 +164,17 @@ class Shape(NamedTuple):
     @property
     def resident(self) -> int:
         """The layers whose weights are kept in shared memory, as bits: as many numbers as fit."""
-
-        def numbers(mask: int) -> int:
-            return sum(size for bit, size in enumerate(self.shares) if mask >> bit & 1)
-
         room = (_shared_room() - self.work_bytes) // self.dtype.itemsize
-        return max((mask for mask in range(1 << len(self.shares)) if numbers(mask) <= room), key=numbers, default=0)
+        fitting = [mask for mask in range(1 << len(self.shares)) if self._numbers(mask) <= room]
+        return max(fitting, key=self._numbers, default=0)
+
+    def _numbers(self, mask: int) -> int:
+        return sum(size for bit, size in enumerate(self.shares) if mask >> bit & 1)
 
     @property
     def shared_bytes(self) -> int:
-        """All of it."""
-        kept = sum(size for bit, size in enumerate(self.shares) if self.resident >> bit & 1)
-        return self.work_bytes + kept * self.dtype.itemsize
+        """Shared memory of a block: what the kernels work with, and the weights that it keeps."""
+        return self.work_bytes + self._numbers(self.resident) * self.dtype.itemsize
 
 
 def source(shape: Shape) -> str:
@@ -196,7 +195,7 @@ def source(shape: Shape) -> str:
         f"enum Layer {{ {', '.join(name.upper() for name in shape.outputs)}, NUM_LAYERS }};",
         f"constexpr int SIZES[NUM_LAYERS] = {_braces(shape.layers)};",
         f"constexpr int OUTPUTS[2][NUM_LAYERS] = {{{_braces(forward)}, {_braces(backward)}}};",
-        _declared("Plan", {name: (_column(row.kind), row.what) for name, row in _PLAN.items()}),
+        _declared("Plan", {name: (f"const {_COLUMN.get(row.kind, 'int')}*", row.what) for name, row in _PLAN.items()}),
         _declared("Sizes", SIZES),
         _declared("Weights", {"matrix[NUM_LAYERS]": ("real*", ""), **dict.fromkeys(_VECTORS, ("real*", ""))}),
     ]
@@ -207,13 +206,9 @@ def source(shape: Shape) -> str:
 
 
 def _declared(name: str, fields: dict[str, tuple[str, str]]) -> str:
-    """A struct of C++ from its fields: type and what it is."""
+    """A struct of C++; of each field, its type and what it is."""
     lines = [f"    {kind} {field};" + f"  // {what}" * bool(what) for field, (kind, what) in fields.items()]
     return "\n".join([f"struct {name} {{", *lines, "};"])
-
-
-def _column(kind: str) -> str:
-    return "const float*" if kind == "float32" else "const int*"
 
 
 def _braces(numbers: Iterable[int]) -> str:
@@ -233,7 +228,7 @@ def _kernels(shape: Shape) -> dict[str, Any]:
 
 
 def launch(shape: Shape, name: str, teams: int, *structs: Any) -> None:
-    """Run a kernel by so many teams, those of all streams, after whatever PyTorch has under way."""
+    """Run a kernel with so many teams for all streams together, once PyTorch's work so far is done."""
     import cupy
 
     kernel = _kernels(shape)[name]
@@ -249,7 +244,7 @@ class DevicePlan:
         self.n, self.n0, self.nA = num_events, num_initial, num_active
         columns = [shapes(table, "cuda", {"n": self.n, "nA": self.nA}).values() for table in (Plan, Order)]
         starts = itertools.accumulate((length for part in columns for (length,) in part), initial=0)
-        self.pointers = [words.data_ptr() + 4 * start for start, _ in zip(starts, _PLAN, strict=False)]
+        self.struct = _struct([words.data_ptr() + 4 * start for start, _ in zip(starts, _PLAN, strict=False)])
 
     def dims(self, shape: Shape) -> Dims:
         """Of the chunk, for a model of this shape."""
@@ -262,9 +257,10 @@ class DevicePlan:
 
 
 def plan_words(plan: UpdatePlan) -> NDArray[np.int32]:
-    """What the kernels read of a plan, as 32-bit words."""
-    order = event_order(plan)
-    return np.concatenate([_words(order[name] if name in order else getattr(plan, name)) for name in _PLAN])
+    """What the kernels read of a plan, as 32-bit words: integers, and float32 numbers bit for bit."""
+    columns = vars(plan) | event_order(plan)
+    arrays = [columns[name] for name in _PLAN]
+    return np.concatenate([a.view(np.int32) if a.dtype == np.float32 else a.astype(np.int32) for a in arrays])
 
 
 def event_order(plan: UpdatePlan) -> dict[str, I64]:
@@ -286,11 +282,6 @@ def event_order(plan: UpdatePlan) -> dict[str, I64]:
         "before_src": before[first], "before_dst": before[second], "before_act": before,
         "after_src": after[first], "after_dst": after[second], "after_act": after,
     }  # fmt: skip
-
-
-def _words(array: Any) -> Any:
-    """As 32-bit words; weights keep their bits."""
-    return array.view(np.int32) if array.dtype == np.float32 else array.astype(np.int32)
 
 
 class Arena:
@@ -324,18 +315,9 @@ def _struct(pointers: list[int]) -> Any:
 
 
 def cuda_update(
-    plan: DevicePlan,
-    cfg: ModelConfig,
-    eta: Tensor,
-    context: Tensor,
-    h0: Tensor,
-    F0: Tensor,
-    weights: Parameters,
-    cluster: int = 1,
-    cycles: Tensor | None = None,
-    members: int | None = None,
-    teams: int = 1,
-) -> Logs:
+    plan: DevicePlan, cfg: ModelConfig, eta: Tensor, context: Tensor, h0: Tensor, F0: Tensor, weights: Parameters,
+    cluster: int = 1, cycles: Tensor | None = None, members: int | None = None, teams: int = 1,
+) -> Logs:  # fmt: skip
     """Run the recurrence of a chunk for P streams.
 
     context (P, n, 2, C), h0 (P, n0, d), F0 (P, n0, k, d), weights (P, ...), eta (P,) the capped step sizes -> the logs
@@ -360,22 +342,15 @@ class CudaUpdate(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        plan: DevicePlan,
-        shape: Shape,
-        hands: Hands,
-        cycles: Tensor | None,
-        eta: Tensor,
-        context: Tensor,
-        h0: Tensor,
-        F0: Tensor,
-        *weights: Tensor,
+        ctx: Any, plan: DevicePlan, shape: Shape, hands: Hands, cycles: Tensor | None, *tensors: Tensor
     ) -> Logs:
-        """The logs of a chunk."""
+        """The logs of a chunk, from eta, context, h0, F0 and the weights."""
+        eta, context, h0, F0, *weights = tensors
         p = Parameters(*weights)
         context_rows, dims = context.flatten(1, 2), plan.dims(shape)
         tape = Arena(len(eta), shapes(Tape, "cuda", dims._asdict()), p.theta, hands.streams)
-        tape.at("h")[:, : plan.n0], tape.at("F")[:, : plan.n0] = h0, F0
+        tape.at("h")[:, : plan.n0] = h0
+        tape.at("F")[:, : plan.n0] = F0
         for layer, bias, to in ((p.frame_in, p.frame_in_bias, "hid_frame"), (p.msg_in, p.msg_in_bias, "hid_msg")):
             share, out = layer[:, :, 2 * dims.d :].mT, tape.at(to)
             for at in groups(len(eta)):
@@ -383,11 +358,9 @@ class CudaUpdate(torch.autograd.Function):
         packed = _weights(shape, p, transposed=False)
         turns = _turns(plan, hands, eta.device)
         sizes = _sizes(dims, hands, turns, eta, None if cycles is None else cycles[0], tape=tape, weights=packed)
-        structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct())
         for name in _FORWARD:
-            launch(shape, name, hands.streams * hands.teams, *structs)
-        ctx.shape, ctx.plan, ctx.hands = shape, plan, hands
-        ctx.cycles, ctx.tape, ctx.eta = cycles, tape, eta
+            launch(shape, name, hands.streams * hands.teams, plan.struct, sizes, packed.struct(), tape.struct())
+        ctx.state = (plan, shape, hands, cycles, eta, tape)
         ctx.save_for_backward(context_rows, *weights)
         return tape.at("h"), tape.at("F"), tape.at("energy"), tape.at("smooth")
 
@@ -395,21 +368,22 @@ class CudaUpdate(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         """Gradients of context, h0, F0 and every weight."""
-        shape, plan, hands, tape = ctx.shape, ctx.plan, ctx.hands, ctx.tape
+        plan, shape, hands, cycles, eta, tape = ctx.state
         context_rows, *weights = ctx.saved_tensors
         p, dims = Parameters(*weights), plan.dims(shape)
         *_, want_context, want_h0, want_F0 = ctx.needs_input_grad[: -len(weights)]
         base = 0 if want_h0 or want_F0 else plan.n0
         symbols = {**dims._asdict(), "base": 0, "gain_rows": plan.n * shape.cluster}
-        grads = Arena(len(ctx.eta), shapes(Grads, "cuda", symbols), p.theta, hands.streams)
+        grads = Arena(len(eta), shapes(Grads, "cuda", symbols), p.theta, hands.streams)
         for name, value in zip(("gh", "gF", "up_energy", "up_smooth"), upstream, strict=True):
             grads.at(name).copy_(value)
-        for name in ("gN", "gS"):
-            grads.at(name).zero_()
+        grads.at("gN").zero_()
+        grads.at("gS").zero_()
         packed = _weights(shape, p, transposed=True)
-        turns, cycles = _turns(plan, hands, ctx.eta.device), None if ctx.cycles is None else ctx.cycles[1]
-        sizes = _sizes(dims, hands, turns, ctx.eta, cycles, base, tape=tape, weights=packed, grads=grads)
-        structs = (_struct(plan.pointers), sizes, packed.struct(), tape.struct(), grads.struct())
+        turns = _turns(plan, hands, eta.device)
+        own = None if cycles is None else cycles[1]
+        sizes = _sizes(dims, hands, turns, eta, own, base, tape=tape, weights=packed, grads=grads)
+        structs = (plan.struct, sizes, packed.struct(), tape.struct(), grads.struct())
         for name in _BACKWARD if base == 0 else _BACKWARD[:1]:
             launch(shape, name, hands.streams * hands.teams, *structs)
         g_context = _context_gradient(dims, p, grads) if want_context else None
@@ -440,24 +414,18 @@ def _sizes(
 
 def _weights(shape: Shape, p: Parameters, transposed: bool) -> Arena:
     """The source's Weights: matrices (P, inputs, outputs) of a pass, the backward one's transposed, and vectors."""
-    *sizes, _, _ = layer_sizes(shape.dims).items()
+    *sizes, _, _ = shape._layer_sizes().items()
     layers = [getattr(p, name)[:, :, :inputs] for name, (inputs, _) in sizes]
-    if transposed:
-        layers.append(
-            torch.cat((p.gru_in, p.gru_state.roll(shape.dims.d, 1)), 2)
-        )  # from torch's r, z, n to n, r, z, as in d_gates
+    if transposed:  # torch's gates stand in the order r, z, n, those of d_gates in the order n, r, z
+        layers.append(torch.cat((p.gru_in, p.gru_state.roll(shape.dims.d, 1)), 2))
     else:
         layers = [layer.mT for layer in (*layers, torch.cat((p.gru_in, p.gru_state), 1))]
-    gru_bias, gain = torch.cat((p.gru_in_bias, p.gru_state_bias), 1), nn.functional.softplus(p.theta)
-    tensors = [_interleave(layer, shape.vector) for layer in layers] + [
-        p.frame_out_bias,
-        p.msg_out_bias,
-        gru_bias,
-        gain,
-    ]
-    names = (*shape.outputs, *_VECTORS)
-    arena = Arena(len(p.theta), {name: tuple(t.shape[1:]) for name, t in zip(names, tensors, strict=True)}, p.theta)
-    for name, tensor in zip(names, tensors, strict=True):
+    gru_bias = torch.cat((p.gru_in_bias, p.gru_state_bias), 1)
+    vectors = (p.frame_out_bias, p.msg_out_bias, gru_bias, nn.functional.softplus(p.theta))
+    tensors = {name: _interleave(layer, shape.vector) for name, layer in zip(shape.outputs, layers, strict=True)}
+    tensors |= dict(zip(_VECTORS, vectors, strict=True))
+    arena = Arena(len(p.theta), {name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()}, p.theta)
+    for name, tensor in tensors.items():
         arena.at(name).copy_(tensor)
     return arena
 

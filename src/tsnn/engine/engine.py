@@ -1,12 +1,12 @@
-"""Engines: one recurrence and one score, several executions. The one place that picks.
+"""Engines: one recurrence and one score, several executions; `pick_engine` chooses.
 
     reference   per-event PyTorch; readable, extensible, the yardstick
     fused       compiled kernels on the host, forward and backward
     cuda        compiled kernels on the GPU, forward and backward
 
-With `device = "cuda"` the parameters, the score, the losses and the optimizer live on the GPU. Under `fused` the store,
-the plan and the recurrence stay on the host, and a chunk's version log travels; autograd carries the gradients back the
-same way. Under `cuda` the recurrence and the store are on the GPU too, and only the plan travels.
+With `device = "cuda"` the parameters, the score, the losses and the optimizer live on the GPU. Under `fused` the store
+and the recurrence stay on the host and a chunk's version log is copied over, its gradients back. Under `cuda` they are
+on the GPU too, and only the plan is copied.
 """
 
 from __future__ import annotations
@@ -47,17 +47,15 @@ class Scored(NamedTuple):
 
 
 class Engine:
-    """The reference: event by event, in plain PyTorch, on any device. Engines write nothing; `commit` does."""
+    """The reference: event by event, in plain PyTorch, on any device. No engine writes to the store; `commit` does."""
 
     def update(self, model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
         """The version log of the chunk, differentiable; see `tsnn.engine.reference`."""
         return reference.update(model, plan, context, h0.to(context), F0.to(context))
 
-    def compare(
-        self, model: TSNN, versions: Versions, plan: ScorePlan, trainable: Reached, generator: Dropped
-    ) -> Compared:
+    def compare(self, model: TSNN, versions: Versions, plan: ScorePlan, trainable: Reached, rng: Dropped) -> Compared:
         """The geometry of every candidate, differentiable."""
-        return model.candidate_geometry(model.source(versions, plan, generator), versions, plan, trainable)
+        return model.candidate_geometry(model.source(versions, plan, rng), versions, plan, trainable)
 
     def losses(self, *terms: Tensor, width: int, temperature: float) -> Tensor:
         """The losses of queries of `width` candidates, positive first; terms as in `chunk_losses`."""
@@ -75,18 +73,16 @@ class FusedEngine(Engine):
             log = freeze(model).update(plan, context.cpu(), h0, F0)
         return Versions(*(part.to(context.device) for part in log))
 
-    def compare(
-        self, model: TSNN, versions: Versions, plan: ScorePlan, trainable: Reached, generator: Dropped
-    ) -> Compared:
+    def compare(self, model: TSNN, versions: Versions, plan: ScorePlan, trainable: Reached, rng: Dropped) -> Compared:
         """Compiled where only scalars are needed and the log is on the host, else in PyTorch."""
         config = model.config
         needs_vectors = config.model.attention or config.features.transported_difference
         if needs_vectors or versions.h.device.type != "cpu":
-            return super().compare(model, versions, plan, trainable, generator)
+            return super().compare(model, versions, plan, trainable, rng)
         bias = model.relation_bias(plan) if hasattr(model, "frame_bias") else None
         mask = np.ones(len(plan.cand), bool) if trainable is None else trainable
         reads = (plan.src_h, plan.src_F, plan.ptr, plan.cand_h, plan.cand_F, mask)
-        scalars = fused_geometry(versions.h, versions.F, bias, *reads, config.model)
+        scalars = fused_geometry(versions.h, versions.F, bias, reads, config.model)
         geometry = Geometry(*scalars.unbind(1))
         if config.model.scalars != "bounded":
             return Compared(geometry)
@@ -138,10 +134,7 @@ def _step_size(model: TSNN) -> float:
 
 
 def pick_engine(name: str, device: torch.device) -> Engine:
-    """The engine of that name for a model on that device; `auto` is the fastest that can run here.
-
-    A run that was trained by `cuda` is read by `fused` where there is no GPU: the recurrence is the same.
-    """
+    """The engine of that name for a model there; `auto` is the fastest here, and `cuda` without a GPU is `fused`."""
     if name == "reference":
         return Engine()
     on_gpu = name != "fused" and device.type == "cuda" and has_cupy()
@@ -150,30 +143,22 @@ def pick_engine(name: str, device: torch.device) -> Engine:
 
 def make_store(model: TSNN, engine: Engine, keys: U64) -> StateStore:
     """An empty store for the nodes of these keys, where the engine wants it."""
-    config = model.config
-    return StateStore(
-        keys,
-        seed=config.train.seed,
-        stalk_dim=config.model.stalk_dim,
-        num_reflectors=config.model.num_reflectors,
-        dtype=model.dtype,
-        device=model.device if isinstance(engine, CudaEngine) else torch.device("cpu"),
-    )
+    device = model.device if isinstance(engine, CudaEngine) else torch.device("cpu")
+    return StateStore(keys, model.config.train.seed, model.config.model, model.dtype, device)
 
 
 def run_update(model: TSNN, engine: Engine, store: StateStore, plan: UpdatePlan, stream: EventStream) -> Versions:
     """The recurrence from the store's states. Writes nothing: `commit` does."""
     h, F = store.gather(plan.nodes)
     if not plan.num_events:  # many queries of one cut: nothing to run, only states to read
-        h, F = h.to(model.device), F.to(model.device)
-        return Versions(h, F, h.new_zeros(0), h.new_zeros(0))
+        none = h.new_zeros(0, device=model.device)
+        return Versions(h.to(none), F.to(none), none, none)
     return engine.update(model, plan, model.context(plan, stream), h, F)
 
 
 def commit(store: StateStore, plan: UpdatePlan, versions: Versions) -> None:
     """Write the chunk's last states to the store (Step 6 of alg:tsnn)."""
-    h, F = take_rows(versions.h, plan.final_h), take_rows(versions.F, plan.final_F)
-    store.scatter(plan.nodes, h, F)
+    store.scatter(plan.nodes, take_rows(versions.h, plan.final_h), take_rows(versions.F, plan.final_F))
 
 
 def score(

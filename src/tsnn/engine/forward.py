@@ -28,14 +28,12 @@ from tsnn.engine.frames import Frames, coefficients, coefficients_back, lift, lo
 from tsnn.engine.gates import sigmoid, tanh
 from tsnn.engine.layout import CARRY, GRU, MOVED, NUM_COEF, POST, PRE, Dims, Plan, Scratch, Tape, Weights
 from tsnn.engine.panels import layer
-from tsnn.engine.pointers import ENTRY, INLINE, INNER, STAGE, Ptr, at, lit, pointers
+from tsnn.engine.pointers import ENTRY, INLINE, INNER, STAGE, Ptr, at, lit, pointers, ptr
 from tsnn.engine.star import (
-    Edge,
     Star,
     after_round,
     before_round,
     join_edges,
-    read_stages,
     read_star,
     split_sum,
     step_size,
@@ -58,13 +56,8 @@ class Chunk(NamedTuple):
 @kernel(**ENTRY)
 def forward(dims: Dims, plan: Plan, weights: Weights, tape: Tape, scratch: Scratch) -> None:
     """The recurrence over the events of a chunk."""
-    run_forward(dims, pointers(plan), pointers(weights), pointers(tape), pointers(scratch))
-
-
-@njit(**STAGE)
-def run_forward(dims: Dims, plan: Plan, weights: Weights, tape: Tape, scratch: Scratch) -> None:
-    """`forward` on pointers."""
-    ch = Chunk(dims, plan, weights, tape, scratch, Frames(tape.N, tape.G, tape.inv, dims.kr, dims.d))
+    frames = Frames(ptr(tape.N), ptr(tape.G), ptr(tape.inv), dims.kr, dims.d)
+    ch = Chunk(dims, pointers(plan), pointers(weights), pointers(tape), pointers(scratch), frames)
     open_initial(ch)
     for e in range(dims.n):
         read_ends(ch, e)
@@ -75,7 +68,7 @@ def run_forward(dims: Dims, plan: Plan, weights: Weights, tape: Tape, scratch: S
             diffuse(ch, e)
         else:
             pass_through(ch, e)
-        tape.energy[e] = measure_energy(dims, plan, tape, e)
+        ch.tape.energy[e] = measure_energy(dims, ch.plan, ch.tape, e)
 
 
 @njit(**STAGE)
@@ -228,12 +221,6 @@ def update_stalks(ch: Chunk, e: int) -> None:
 
 
 @njit(**INNER)
-def leaf_residual(fr: Frames, row: int, edge: Edge, h: Ptr, t_h: Ptr, r: Ptr, t_r: Ptr) -> None:
-    """r = weight (y - center), a leaf's sum in eq:diffusion_local; its coefficients for U^T, its pull on the center."""
-    passes.residual(reflectors(fr, row), edge.weight, h, t_h, edge.center, r, edge.total, t_r)
-
-
-@njit(**INNER)
 def diffusion_step(fr: Frames, row: int, r: Ptr, t_r: Ptr, h: Ptr, D: Ptr, c: Any, h_post: Ptr, t_post: Ptr) -> None:
     """h' = h - c D U^T r (eq:diffusion_local, the sum r in synchronized coordinates), and the coefficients of U h'."""
     passes.step(reflectors(fr, row), c, r, t_r, h, D, h_post, t_post)
@@ -258,33 +245,33 @@ def diffuse(ch: Chunk, e: int) -> None:
 def diffuse_leaves(ch: Chunk, star: Star, ell: int, y_u: Ptr, y_v: Ptr, r_u: Ptr, r_v: Ptr) -> None:
     """One round at the leaves; their pulls on the endpoints go to r_u, r_v."""
     dims, plan, tape, fr, D = ch.dims, ch.plan, ch.tape, ch.frames, ch.weights.D
-    d, st, r = dims.d, read_stages(dims, plan, tape), ch.scratch.r
+    d, r = dims.d, ch.scratch.r
     t_r = at(tape.t_round, ell * dims.nA * dims.kr)
     for j in range(star.leaf, star.stop):
         a, b, t_j = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j]), at(t_r, j * dims.kr)
-        h, t_h = before_round(st, star, j, ell)
+        h, t_h = before_round(dims, plan, tape, star, j, ell)
         edge = join_edges(a, b, y_u, y_v, r_u, r_v, ch.scratch.mixed, d)
-        leaf_residual(fr, plan.act_F[j], edge, h, t_h, r, t_j)
+        passes.residual(reflectors(fr, plan.act_F[j]), edge.weight, h, t_h, edge.center, r, edge.total, t_j)
         split_sum(a, b, edge, r_u, r_v, d)
         if ell == 0 and j + 1 < star.stop:
             prefetch(at(fr.N, plan.act_F[j + 1] * fr.k * d), fr.k * d, dims.lanes)
             prefetch(at(tape.h, plan.act_h[j + 1] * d), d, dims.lanes)
             prefetch(at(tape.t_h, plan.act_h[j + 1] * fr.k), 1, dims.lanes)
-        h_post, t_post = after_round(st, j, ell)
+        h_post, t_post = after_round(dims, tape, j, ell)
         diffusion_step(fr, plan.act_F[j], r, t_j, h, D, step_size(dims, D, a + b), h_post, t_post)
 
 
 @njit(**STAGE)
 def diffuse_ends(ch: Chunk, star: Star, ell: int, r: Ptr) -> None:
-    """And at the endpoints, whose sums r (2, d) are complete."""
+    """The same round at the endpoints, once their sums r (2, d) are complete."""
     dims, tape, fr, D, e = ch.dims, ch.tape, ch.frames, ch.weights.D, star.event
-    d, st = dims.d, read_stages(dims, ch.plan, tape)
+    d = dims.d
     for s in range(star.leaf - star.first):
         j, post = star.first + s, dims.n0 + 2 * e + s
         t_j, r_s = at(tape.t_round, (ell * dims.nA + j) * dims.kr), at(r, s * d)
         y_post = at(tape.y_ends, (2 * ((ell + 1) * dims.n + e) + s) * d)
-        h, _ = before_round(st, star, j, ell)
-        h_post, t_post = after_round(st, j, ell)
+        h, _ = before_round(dims, ch.plan, tape, star, j, ell)
+        h_post, t_post = after_round(dims, tape, j, ell)
         coefficients_back(fr, post, r_s, t_j)
         c = step_size(dims, D, star.degree_v if s else star.degree_u)
         diffusion_step(fr, post, r_s, t_j, h, D, c, h_post, t_post)
@@ -294,11 +281,11 @@ def diffuse_ends(ch: Chunk, star: Star, ell: int, r: Ptr) -> None:
 @njit(**STAGE)
 def pass_through(ch: Chunk, e: int) -> None:
     """Write the active entries without diffusion (K = 0)."""
-    dims, st = ch.dims, read_stages(ch.dims, ch.plan, ch.tape)
-    star = read_star(ch.plan, e, st.h)
+    dims, plan, tape = ch.dims, ch.plan, ch.tape
+    star = read_star(plan, e, tape.h)
     for j in range(star.first, star.stop):
-        h, t = before_round(st, star, j, 0)
-        h_post, t_post = after_round(st, j, -1)
+        h, t = before_round(dims, plan, tape, star, j, 0)
+        h_post, t_post = after_round(dims, tape, j, -1)
         copy(h, h_post, dims.d)
         copy(t, t_post, dims.kr)
 

@@ -37,7 +37,7 @@ class Frames(NamedTuple):
 
 
 class FrameGrads(NamedTuple):
-    """What is collected for frame versions from `base` on."""
+    """Gradients collected for the reflectors of frame versions from `base` on; those below are constants."""
 
     N: Ptr
     S: Ptr
@@ -46,13 +46,13 @@ class FrameGrads(NamedTuple):
 
 @njit(**INLINE)
 def reflectors(fr: Frames, row: int) -> Reflectors:
-    """Of frame version `row`."""
+    """The reflectors of frame version `row`."""
     return Reflectors(at(fr.N, row * fr.k * fr.d), at(fr.G, row * fr.k * fr.k), fr.k, fr.d)
 
 
 @njit(**INLINE)
 def shares(fr: Frames, fg: FrameGrads, row: int) -> Reflectors:
-    """What is collected for it."""
+    """The gradients collected for the reflectors of frame version `row`."""
     i = row - fg.base
     return Reflectors(at(fg.N, i * fr.k * fr.d), at(fg.S, i * fr.k * fr.k), fr.k, fr.d)
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tsnn.config import ModelConfig
 from tsnn.engine.buffers import carve
-from tsnn.engine.fused import Logs, dims_of, forward_weights, logs, of_chunk, plan_arrays, run
+from tsnn.engine.fused import Logs, dims_of, logs, of_chunk, pack_weights, plan_arrays, run
 from tsnn.engine.layout import Parameters
 from tsnn.kernel_cache import kernel
 from tsnn.plan.chunk import UpdatePlan
@@ -27,16 +26,12 @@ class Frozen:
     def __init__(self, updater: nn.Module, cfg: ModelConfig, eta: float) -> None:
         p = Parameters(*(weight.detach().cpu() for weight in Parameters.of(updater)))
         self._dims = dims_of(cfg, eta, p.msg_in.dtype)
-        self._weights = forward_weights(self._dims, p)
-        self._layers = [
-            (self._columns(weight), nn.functional.pad(bias, (0, self._dims.wp - self._dims.w)).numpy())
-            for weight, bias in ((p.frame_in, p.frame_in_bias), (p.msg_in, p.msg_in_bias))
-        ]
-
-    def _columns(self, weight: Tensor) -> NDArray[Any]:
-        """The context's part of a first layer, transposed and padded to whole vectors."""
-        pad = self._dims.wp - self._dims.w
-        return nn.functional.pad(weight[:, 2 * self._dims.d :].t(), (0, pad)).contiguous().numpy()
+        self._weights = pack_weights(self._dims, p)
+        pad = (0, self._dims.wp - self._dims.w)
+        self._layers = []  # the context's part of both first layers, transposed and padded to whole vectors
+        for weight, bias in ((p.frame_in, p.frame_in_bias), (p.msg_in, p.msg_in_bias)):
+            columns = nn.functional.pad(weight[:, 2 * self._dims.d :].t(), pad).contiguous()
+            self._layers.append((columns.numpy(), nn.functional.pad(bias, pad).numpy()))
 
     @torch.no_grad()
     def update(self, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Logs:

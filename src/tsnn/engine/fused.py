@@ -1,7 +1,7 @@
 """The fused engine: a chunk's recurrence as one autograd node around compiled kernels.
 
-Outside the sequential kernels stand the matrix products that need no recurrence: the context's share of both first
-layers before, one product a weight gradient after.
+Matrix products that need no recurrence stand outside the sequential kernels: the context's share of both first layers
+before them, and after them one product for the gradient of each weight.
 """
 
 from __future__ import annotations
@@ -33,11 +33,19 @@ from tsnn.engine.layout import (
     rows,
     weight_gradients,
 )
-from tsnn.engine.panels import pack_all
+from tsnn.engine.panels import pack
 from tsnn.engine.pointers import VECTOR_BYTES
+from tsnn.kernel_cache import is_cached
 from tsnn.plan.chunk import UpdatePlan
+from tsnn.plan.sweep import sweep
 
 Logs = tuple[Tensor, Tensor, Tensor, Tensor]
+_BIASES = ("frame_out_bias", "msg_out_bias", "gru_in_bias", "gru_state_bias")  # those that kernels add
+
+
+def is_compiled() -> bool:
+    """Whether this machine has compiled the plan's sweep and the recurrence before; it takes about a minute."""
+    return all(is_cached(kernel) for kernel in (sweep, forward, backward))
 
 
 def fused_update(
@@ -46,8 +54,7 @@ def fused_update(
     """Run the recurrence of a chunk (alg:tsnn, steps 3 to 6).
 
     context (n, 2, C), h0 (n0, d), F0 (n0, k, d) -> stalk log, frame log, and per event the disagreement of its
-    endpoints after diffusion and the squared length of its frame steps. eta is the capped step size (D-11). All of it
-    runs on the host; weights that live elsewhere come over first.
+    endpoints after diffusion and the squared length of its frame steps. eta is the capped step size (D-11).
     """
     weights = [weight.cpu() for weight in Parameters.of(updater)]
     return FusedUpdate.apply(plan, cfg, float(eta), context, h0, F0, *weights)  # type: ignore[no-any-return, no-untyped-call]
@@ -57,17 +64,9 @@ class FusedUpdate(torch.autograd.Function):
     """`fused_update` as one autograd node."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        plan: UpdatePlan,
-        cfg: ModelConfig,
-        eta: float,
-        context: Tensor,
-        h0: Tensor,
-        F0: Tensor,
-        *weights: Tensor,
-    ) -> Logs:
-        """The logs of a chunk."""
+    def forward(ctx: Any, plan: UpdatePlan, cfg: ModelConfig, eta: float, *tensors: Tensor) -> Logs:
+        """The logs of a chunk, from context, h0, F0 and the weights."""
+        context, h0, F0, *weights = tensors
         p = Parameters(*weights)
         dims = of_chunk(dims_of(cfg, eta, p.msg_in.dtype), plan)
         context_rows = context.detach().reshape(2 * dims.n, -1).contiguous()
@@ -77,7 +76,7 @@ class FusedUpdate(torch.autograd.Function):
         ]
         ctx.dims, ctx.plan = dims, plan_arrays(plan)
         ctx.save_for_backward(context_rows, *weights)
-        ctx.tape = run(dims, ctx.plan, forward_weights(dims, p), h0.to(context_rows), F0.to(context_rows), *shares)
+        ctx.tape = run(dims, ctx.plan, pack_weights(dims, p), h0.to(context_rows), F0.to(context_rows), *shares)
         return logs(ctx.tape)
 
     @staticmethod
@@ -94,7 +93,7 @@ class FusedUpdate(torch.autograd.Function):
         for begins in (grads.gN, grads.gS, grads.gD):
             begins.fill(0)
         scratch = make(BackScratch, upstream[0].dtype, dims, most=int(np.diff(plan.act_ptr).max(initial=0)))
-        backward(dims, plan, backward_weights(dims, p), tape, grads, scratch, base)
+        backward(dims, plan, pack_weights(dims, p, transposed=True), tape, grads, scratch, base)
         g_context = _context_gradient(dims, p, grads) if want_context else None
         g_h0 = torch.from_numpy(grads.g_h0) if want_h0 else None
         g_F0 = torch.from_numpy(grads.g_F0) if want_F0 else None
@@ -118,12 +117,12 @@ def logs(tape: Tape) -> Logs:
 
 
 def dims_of(cfg: ModelConfig, eta: float, dtype: torch.dtype) -> Dims:
-    """Of a chunk without events."""
+    """The sizes of a model, for a chunk without events."""
     return Dims.of(cfg, VECTOR_BYTES // dtype.itemsize)._replace(eta=eta)
 
 
 def of_chunk(dims: Dims, plan: UpdatePlan) -> Dims:
-    """With the chunk's numbers."""
+    """The same sizes, with how many events, nodes and active entries the chunk has."""
     return dims._replace(n=plan.num_events, n0=len(plan.nodes), nA=len(plan.act_h))
 
 
@@ -139,9 +138,9 @@ def _context_share(dims: Dims, weight: Tensor, bias: Tensor, context_rows: Tenso
     return torch.addmm(nn.functional.pad(bias.detach(), (0, pad)), context_rows, columns.t()).numpy()
 
 
-def _pack(dims: Dims, p: Parameters, transposed: bool) -> dict[str, NDArray[Any]]:
-    """Every weight (out, in) laid out by `panels.pack` for W x, or for W^T g if transposed; contexts left out."""
-    sizes = layer_sizes(dims)
+def pack_weights(dims: Dims, p: Parameters, transposed: bool = False) -> Weights:
+    """Every matrix (out, in) laid out by `panels.pack` for W x, or for W^T g if transposed; contexts left out."""
+    sizes = layer_sizes(dims.d, dims.k, dims.w)
     sizes = {name: size[::-1] if transposed else size for name, size in sizes.items()}
     packed = carve(p.theta.dtype, {name: (nx * padded(nc, dims.lanes),) for name, (nx, nc) in sizes.items()})
     jobs = []
@@ -150,30 +149,14 @@ def _pack(dims: Dims, p: Parameters, transposed: bool) -> dict[str, NDArray[Any]
         strides = (W.shape[1], 1) if transposed else (1, W.shape[1])
         shift = 2 * dims.d if transposed and name == "gru_state" else 0  # the kernel's gate order: n, r, z
         jobs.append((W, *strides, *shape, shift, packed[name]))
-    pack_all(tuple(jobs), dims.lanes)
-    return packed
-
-
-def forward_weights(dims: Dims, p: Parameters) -> Weights:
-    """Packed for the forward pass."""
-    names = ("frame_out_bias", "msg_out_bias", "gru_in_bias", "gru_state_bias")
-    biases = {name: _padded_bias(getattr(p, name), dims.lanes) for name in names}
-    return Weights(**_pack(dims, p, transposed=False), **biases, D=_gain(p.theta))
-
-
-def backward_weights(dims: Dims, p: Parameters) -> Weights:
-    """Packed for the backward pass."""
-    none = np.empty(0, array(p.theta).dtype)
-    biases = dict.fromkeys(("frame_out_bias", "msg_out_bias", "gru_in_bias", "gru_state_bias"), none)
-    return Weights(**_pack(dims, p, transposed=True), **biases, D=_gain(p.theta))
-
-
-def _padded_bias(bias: Tensor, lanes: int) -> NDArray[Any]:
-    return nn.functional.pad(bias.detach(), (0, -len(bias) % lanes)).numpy()
-
-
-def _gain(theta: Tensor) -> NDArray[Any]:
-    return nn.functional.softplus(theta.detach()).numpy()
+    pack(tuple(jobs), dims.lanes)
+    gain = nn.functional.softplus(p.theta.detach()).numpy()
+    biases = dict.fromkeys(_BIASES, gain[:0])
+    if not transposed:
+        for name in _BIASES:
+            bias = getattr(p, name).detach()
+            biases[name] = nn.functional.pad(bias, (0, -len(bias) % dims.lanes)).numpy()
+    return Weights(**packed, **biases, D=gain)
 
 
 def _context_gradient(dims: Dims, p: Parameters, grads: Grads) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sigmoid and tanh: by libm in float64, to float precision by polynomials in float32, of which loops vectorize."""
+"""Sigmoid and tanh: by libm in float64; in float32 by polynomials to float precision, so that loops vectorize."""
 
 from __future__ import annotations
 

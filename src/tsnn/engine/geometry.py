@@ -23,8 +23,6 @@ from tsnn.engine.vectors import add, axpy, clear, copy, dot
 from tsnn.kernel_cache import kernel
 from tsnn.types import I32, I64, Bool
 
-_INDEX_TYPES = (np.int32, np.int32, np.int64, np.int32, np.int32)
-
 
 class Slots(NamedTuple):
     """Distinct versions that a set of queries reads."""
@@ -66,16 +64,13 @@ class GeometryGrads(NamedTuple):
     gF: Annotated[Array, Row("k, d", "geometry", "")]
 
 
-def fused_geometry(
-    h_log: Tensor, F_log: Tensor, frame_bias_rows: Tensor | None, src_h: I32, src_F: I32, cand_ptr: I64,
-    cand_h: I32, cand_F: I32, cand_grad_mask: Bool, cfg: ModelConfig,
-) -> Tensor:  # fmt: skip
-    """The geometric scalars (nc, 4) of every candidate: |q - g|^2, <q, g>, |h_u|^2, |h_c|^2 (eq:sdist).
+# src_h, src_F, ptr, cand_h and cand_F as in a ScorePlan, and whether gradients reach each candidate's state
+Reads = tuple[I32, I32, I64, I32, I32, Bool]
 
-    Where the mask is False no gradient reaches the candidate's state.
-    """
-    reads = (src_h, src_F, cand_ptr, cand_h, cand_F, cand_grad_mask)
-    return FusedGeometry.apply(reads, cfg, h_log, F_log, frame_bias_rows)  # type: ignore[no-any-return, no-untyped-call]
+
+def fused_geometry(h_log: Tensor, F_log: Tensor, bias: Tensor | None, reads: Reads, cfg: ModelConfig) -> Tensor:
+    """The geometric scalars (nc, 4) of every candidate: |q - g|^2, <q, g>, |h_u|^2, |h_c|^2 (eq:sdist)."""
+    return FusedGeometry.apply(reads, cfg, h_log, F_log, bias)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class FusedGeometry(torch.autograd.Function):
@@ -84,10 +79,13 @@ class FusedGeometry(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, reads: Any, cfg: ModelConfig, h_log: Tensor, F_log: Tensor, bias: Tensor | None) -> Tensor:
         """The scalars of every candidate."""
-        src_h, src_F, cand_ptr, cand_h, cand_F = map(plain, reads[:5], _INDEX_TYPES)
+        src_h, src_F, cand_ptr, cand_h, cand_F = map(plain, reads[:5], ("i4", "i4", "i8", "i4", "i4"))
         h, F, dims = array(h_log), array(F_log), Dims.of(cfg)
         bent = array(bias) if bias is not None else np.zeros((0, *F.shape[1:]), h.dtype)
-        slots, used = _slots(src_h, src_F, cand_h, cand_F, bias is not None, len(h))
+        most = len(src_h) + len(cand_h)
+        slots = Slots(*(np.empty(size, np.int32) for size in (most, most, most, len(src_h), len(cand_h))))
+        slot_of = np.full(len(h), -1, np.int32)
+        used = assign_slots(src_h, src_F, cand_h, cand_F, bias is not None, slot_of, slots)
         lifted = make(Lifted, h_log.dtype, dims, slots=used, candidates=len(cand_h))
         geometry(h, F, bent, cand_ptr, slots, dims.kr, cfg.reflector_eps, lifted)
         ctx.state = (dims, h, F.shape, bent.shape, cand_ptr, slots, lifted, plain(reads[5], np.bool_))
@@ -108,26 +106,19 @@ class FusedGeometry(torch.autograd.Function):
         return None, None, torch.from_numpy(grads.h), torch.from_numpy(grads.F), g_bias
 
 
-def _slots(src_h: Any, src_F: Any, cand_h: Any, cand_F: Any, bent: bool, num_rows: int) -> tuple[Slots, int]:
-    most = len(src_h) + len(cand_h)
-    slots = Slots(*(np.empty(size, np.int32) for size in (most, most, most, len(src_h), len(cand_h))))
-    table = np.full(num_rows, -1, np.int32)
-    return slots, assign_slots(src_h, src_F, cand_h, cand_F, bent, table, slots)
-
-
 @njit(**INLINE)
-def find_slot(frames: Ptr, table: Ptr, used: int, row: int, frame: int) -> int:
-    """The slot of version (row, frame); `used` when there is none yet."""
+def take_slot(slots: Slots, table: Ptr, used: int, row: int, frame: int, query: int) -> tuple[int, int]:
+    """The slot of version (row, frame) and the number of slots: one more if it had none, or if a query bends it."""
     slot = table[row]
-    return slot if slot >= 0 and frames[slot] == frame else used
-
-
-@njit(**INLINE)
-def open_slot(slots: Slots, used: int, row: int, frame: int, query: int) -> None:
-    """A new slot."""
-    slots.h[used] = row
-    slots.F[used] = frame
-    slots.query[used] = query
+    if query >= 0 or slot < 0 or slots.F[slot] != frame:
+        slot = used
+        slots.h[slot] = row
+        slots.F[slot] = frame
+        slots.query[slot] = query
+        if query < 0:
+            table[row] = slot
+        used += 1
+    return slot, used
 
 
 @kernel(**ENTRY)
@@ -136,47 +127,31 @@ def assign_slots(src_h: Array, src_F: Array, cand_h: Array, cand_F: Array, bent:
     slots, slot_of, used = pointers(out), ptr(table), 0
     h, F = ptr(src_h), ptr(src_F)
     for q in range(len(src_h)):
-        slot = used if bent else find_slot(slots.F, slot_of, used, h[q], F[q])
-        if slot == used:
-            open_slot(slots, used, h[q], F[q], q if bent else -1)
-            if not bent:
-                slot_of[h[q]] = used
-            used += 1
+        slot, used = take_slot(slots, slot_of, used, h[q], F[q], q if bent else -1)
         slots.of_src[q] = slot
     h, F = ptr(cand_h), ptr(cand_F)
     for c in range(len(cand_h)):
-        slot = find_slot(slots.F, slot_of, used, h[c], F[c])
-        if slot == used:
-            open_slot(slots, used, h[c], F[c], -1)
-            slot_of[h[c]] = used
-            used += 1
+        slot, used = take_slot(slots, slot_of, used, h[c], F[c], -1)
         slots.of_cand[c] = slot
     return used
-
-
-@njit(**INLINE)
-def lift_slots(h: Ptr, F: Ptr, bias: Ptr, slots: Slots, out: Lifted, fr: Frames, size: int, eps: float) -> None:
-    """Lift every slot: y = U(F + bias) h."""
-    d, y, t, f = fr.d, ptr(out.y), ptr(out.t), ptr(out.f)
-    for s in range(len(out.norm2)):
-        x = at(h, slots.h[s] * d)
-        copy(at(F, slots.F[s] * size), f, size)
-        if slots.query[s] >= 0:
-            add(at(bias, slots.query[s] * size), f, size)
-        open_frame(fr, s, f, eps)
-        lift(fr, s, x, at(y, s * d), at(t, s * fr.k))
-        out.norm2[s] = dot(x, x, d)
 
 
 @kernel(**ENTRY)
 def geometry(
     h: Array, F: Array, bias: Array, cand_ptr: Array, slots: Slots, kr: int, eps: float, lifted: Lifted
 ) -> None:
-    """lifted.out: |q - g|^2, <q, g>, |h_u|^2, |h_c|^2 of every candidate."""
+    """Lift every slot, y = U(F + bias) h; then lifted.out: |q - g|^2, <q, g>, |h_u|^2, |h_c|^2 of every candidate."""
     d, size = h.shape[1], F.shape[1] * F.shape[2]
     fr = Frames(ptr(lifted.N), ptr(lifted.G), ptr(lifted.inv), kr, d)
-    lift_slots(ptr(h), ptr(F), ptr(bias), slots, lifted, fr, size, eps)
-    y, to = ptr(lifted.y), ptr(lifted.out)
+    y, t, f, to = ptr(lifted.y), ptr(lifted.t), ptr(lifted.f), ptr(lifted.out)
+    for s in range(len(lifted.norm2)):
+        x = at(ptr(h), slots.h[s] * d)
+        copy(at(ptr(F), slots.F[s] * size), f, size)
+        if slots.query[s] >= 0:
+            add(at(ptr(bias), slots.query[s] * size), f, size)
+        open_frame(fr, s, f, eps)
+        lift(fr, s, x, at(y, s * d), at(t, s * kr))
+        lifted.norm2[s] = dot(x, x, d)
     for query in range(len(slots.of_src)):
         source = slots.of_src[query]
         q = at(y, source * d)

@@ -1,9 +1,8 @@
 """How the recurrence lies in memory, said once: every array, size and switch that the engines share.
 
 A row is a field of one of the tuples below: its name, its shape in the symbols of `Dims`, who writes it, what it is.
-All else is derived: the arrays of the fused engine (`tsnn.engine.buffers.make`), those of the cuda engine and the
-header of its source (`tsnn.engine.cuda`), the order of the weights, their gradients. The kernels take the same tuples,
-of pointers (`tsnn.engine.pointers`). Notation: see `tsnn.engine.forward`.
+All else is derived: the arrays of both compiled engines, the header of the CUDA source, the order of the weights and of
+their gradients. The kernels take the same tuples, of pointers. Notation: see `tsnn.engine.forward`.
 
 A new switch of the recurrence is a field of ModelConfig, a row of `Dims`, and what it does: in `reference.py`,
 `forward.py`, `backward.py` and `recurrence.cu`, where it is `dims.name` or, in the last, a constant NAME.
@@ -99,10 +98,7 @@ class Order(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """Everything the forward pass writes: the logs, and what the adjoints read again.
-
-    Rows of endpoints are 2e (source) and 2e + 1 (destination).
-    """
+    """Everything the forward pass writes: the logs, and what the adjoints read again."""
 
     h: Annotated[Array, Row("n0 + nA, d", "forward", "stalk versions; the host writes the first n0")]
     F: Annotated[Array, Row("n0 + 2 * n, k, d", "forward", "frame versions, likewise")]
@@ -168,7 +164,7 @@ class Scratch(NamedTuple):
 
 
 class BackScratch(NamedTuple):
-    """And the backward pass."""
+    """What its backward pass needs for one event."""
 
     s: Annotated[Array, Row("kr + d", "backward", "coefficients of an adjoint, and behind them its vector")]
     gh: Annotated[Array, Row("most, d", "backward", "of the stalks of all entries; `most` entries has an event")]
@@ -190,10 +186,7 @@ class BackScratch(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Matrices packed for `panels.layer`, transposed in the backward pass; padded biases; D, the gain.
-
-    The backward pass has no use for biases.
-    """
+    """Matrices packed for `panels.layer`, and padded biases, empty in the backward pass; D, the gain."""
 
     frame_in: Array
     frame_out: Array
@@ -283,13 +276,9 @@ def _dims(settings: tuple[tuple[str, Any], ...], lanes: int) -> Dims:
     return Dims(**values)
 
 
-def layer_sizes(dims: Dims) -> dict[str, tuple[int, int]]:
-    """Inputs, without those of the context, and outputs of each layer."""
-    return _layer_sizes(dims.d, dims.k, dims.w)
-
-
 @cache
-def _layer_sizes(d: int, k: int, w: int) -> dict[str, tuple[int, int]]:
+def layer_sizes(d: int, k: int, w: int) -> dict[str, tuple[int, int]]:
+    """Inputs, without those of the context, and outputs of each layer."""
     symbols = {"d": d, "k": k, "w": w}
     return {name: (eval(row.inputs, {}, symbols), eval(row.outputs, {}, symbols)) for name, row in LAYERS.items()}
 
@@ -305,7 +294,7 @@ def weight_gradients(dims: Dims, tape: Read, grads: Read, product: Any) -> list[
     product(gradients of outputs, inputs, whether the context's columns follow) -> gradients of weight and bias.
     """
     found: list[Tensor | None] = []
-    for name, (inputs, outputs) in layer_sizes(dims).items():
+    for name, (inputs, outputs) in layer_sizes(dims.d, dims.k, dims.w).items():
         layer = LAYERS[name]
         if name.startswith("frame") and not dims.frame_update:
             found += [None, None]

@@ -11,7 +11,6 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit
 
-from tsnn.engine.layout import Array
 from tsnn.engine.passes import spread
 from tsnn.engine.pointers import ENTRY, INNER, VECTOR_BYTES, WIDE, Ptr, at, cgutils, intrinsic, lit, ptr, types
 from tsnn.kernel_cache import kernel
@@ -20,10 +19,7 @@ PANEL_VECTORS = 4 if WIDE else 2  # accumulators of two endpoints must fit the r
 
 
 def _vector_block(rows: int, vectors: int) -> Any:
-    """An intrinsic y[r, :] += sum_j x[r, j] P[j, :] for `rows` rows of x and y and a panel of `vectors` vectors.
-
-    All sums stay in registers and P is read once, in order: LLVM's own vectorizer finds neither.
-    """
+    """An intrinsic y[r, :] += sum_j x[r, j] P[j, :] for `rows` rows of x and y and a panel of `vectors` vectors."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         panel, count, x, ldx, y, ldy = args
@@ -44,19 +40,15 @@ def _vector_block(rows: int, vectors: int) -> Any:
         place = {c: vector_at(y, builder.add(builder.mul(ldy, const(c[0])), const(c[1] * lanes))) for c in cells}
         x_row = [builder.gep(x, [builder.mul(ldx, const(r))]) for r in range(rows)]
         start = {c: builder.load(place[c], align=size) for c in cells}
-        before, loop, after = (
-            builder.block,
-            builder.append_basic_block("panel.loop"),
-            builder.append_basic_block("panel.end"),
-        )
+        before = builder.block
+        loop, after = (builder.append_basic_block(f"panel.{name}") for name in ("loop", "end"))
         builder.branch(loop)
         builder.position_at_end(loop)
         j = builder.phi(word)
         total = {c: builder.phi(vec) for c in cells}
         first = builder.mul(j, const(vectors * lanes))
-        weight = [
-            builder.load(vector_at(panel, builder.add(first, const(v * lanes))), align=size) for v in range(vectors)
-        ]
+        places = [vector_at(panel, builder.add(first, const(v * lanes))) for v in range(vectors)]
+        weight = [builder.load(pointer, align=size) for pointer in places]
         value = [spread(builder, builder.load(builder.gep(x_row[r], [j])), lanes) for r in range(rows)]
         result = {c: builder.call(fma, [weight[c[1]], value[c[0]], total[c]]) for c in cells}
         following = builder.add(j, const(1))
@@ -76,7 +68,7 @@ def _vector_block(rows: int, vectors: int) -> Any:
     return block
 
 
-_block1, _block2, _block3, _block4 = (_vector_block(2, vectors) for vectors in (1, 2, 3, 4))
+_whole, _one, _two, _three = (_vector_block(2, vectors) for vectors in (PANEL_VECTORS, 1, 2, 3))
 
 
 @njit(**INNER)
@@ -85,45 +77,36 @@ def layer(P: Ptr, nx: int, nc: int, x: Ptr, ldx: int, y: Ptr, ldy: int, lanes: i
     full = PANEL_VECTORS * lanes
     c = 0
     while nc - c >= full:
-        if PANEL_VECTORS == 4:
-            _block4(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
-        else:
-            _block2(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
+        _whole(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
         c += full
     rest = (nc - c) // lanes
     if rest == 1:
-        _block1(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
+        _one(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
     elif rest == 2:
-        _block2(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
+        _two(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
     elif rest == 3:
-        _block3(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
+        _three(at(P, nx * c), nx, x, ldx, at(y, c), ldy)
 
 
 @kernel(**ENTRY)
-def pack(W: Array, stride_x: int, stride_c: int, nx: int, nc: int, shift: int, lanes: int, out: Array) -> None:
-    """Lay W out for `layer`: panels of columns, each contiguous over x; columns past nc are zero.
+def pack(layers: Any, lanes: int) -> None:
+    """Lay weights out for `layer`: panels of columns, each contiguous over x; columns past nc are zero.
 
     The number for input j and column c is W[(j + shift) % nx * stride_x + c * stride_c].
     """
-    source, target = ptr(W), ptr(out)
-    zero = lit(target, 0.0)
-    padded = (nc + lanes - 1) // lanes * lanes
-    c0 = 0
-    while c0 < padded:
-        width = min(PANEL_VECTORS * lanes, padded - c0)
-        kept = min(width, nc - c0)
-        for j in range(nx):
-            row = at(source, (j + shift) % nx * stride_x + c0 * stride_c)
-            to = at(target, nx * c0 + j * width)
-            for c in range(kept):
-                to[c] = row[c * stride_c]
-            for c in range(kept, width):
-                to[c] = zero
-        c0 += width
-
-
-@kernel(**ENTRY)
-def pack_all(layers: Any, lanes: int) -> None:
-    """`pack` of several weights, in one call."""
     for W, stride_x, stride_c, nx, nc, shift, out in layers:
-        pack(W, stride_x, stride_c, nx, nc, shift, lanes, out)
+        source, target = ptr(W), ptr(out)
+        zero = lit(target, 0.0)
+        padded = (nc + lanes - 1) // lanes * lanes
+        c0 = 0
+        while c0 < padded:
+            width = min(PANEL_VECTORS * lanes, padded - c0)
+            kept = min(width, nc - c0)
+            for j in range(nx):
+                row = at(source, (j + shift) % nx * stride_x + c0 * stride_c)
+                to = at(target, nx * c0 + j * width)
+                for c in range(kept):
+                    to[c] = row[c * stride_c]
+                for c in range(kept, width):
+                    to[c] = zero
+            c0 += width

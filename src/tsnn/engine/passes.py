@@ -3,36 +3,29 @@
 Most of the work outside the dense layers reads the k reflectors of a frame along with a few rows of d numbers: project
 a row on the reflectors, subtract a combination of them, and something in between. Such a pass ought to touch every
 number once and keep its sums in registers. Plain loops do not: the compiler cannot know whether two rows overlap, so it
-checks at run time or gives up on vectors, and it splits what could be one loop. Written as plain loops the passes cost
-5 to 9 % of the training rate (decision 0011 has the figures and what else speaks for either).
+checks at run time or gives up on vectors. They would cost 5 to 9 % of the training rate (decision 0011).
 
-How to read this file without knowing LLVM
-------------------------------------------
-Numba compiles Python by translating it to the language of LLVM, a typed assembler with any number of registers, each
-written once. `llvmlite.ir` writes that language from Python: `builder.fmul(a, b)` does not multiply, it appends an
-instruction that will, and returns the name of its result. What looks like a calculation below is one being *written
-down*. Instructions stand in blocks; a block ends with a branch; and since registers are written once, a number that
-changes from one turn of a loop to the next is a `phi`: "this value if we come from before the loop, that one if we come
-from its end". `gep` is the address of an element, `bitcast` reads it as a vector. An `intrinsic` is a function whose
-body Numba takes from us in this form.
-
-The names to know:
+How to read it without knowing LLVM: Numba compiles Python by translating it to the language of LLVM, a typed assembler
+with any number of registers, each written once. `llvmlite.ir` writes that language from Python: `builder.fmul(a, b)`
+does not multiply, it appends an instruction that will, and returns the name of its result. Instructions stand in
+blocks; a block ends with a branch; and since registers are written once, a number that changes from one turn of a loop
+to the next is a `phi`: "this value if we come from before the loop, that one if we come from its end". `gep` is the
+address of an element, `bitcast` reads it as a vector. An `intrinsic` is a function that Numba takes from us like this.
 
     Vector      a few numbers side by side (VECTOR_BYTES of them), with + - *
     Sweep       writes one pass down: a loop over whole vectors, then one over the numbers that are left
     @sweep(...) turns a function of a Sweep into a pass
 
-A pass is a function that gets the Sweep `v` and its arguments, does what is to be done before the loop (a scalar into
-every lane, coefficients into registers) and returns the loop's body:
+A pass is a function of the Sweep `v` and of its arguments. It does what comes before the loop (a scalar into every
+lane, coefficients into registers) and returns the loop's body:
 
     @sweep(solves="t")
-    def project(v, x, t):                       # called by kernels as project(frame, x, t)
+    def project(v, x, t):                       # called by kernels as project(frame, x, t), frame a `Reflectors`
         return lambda: v.project(v.load(x))     # at each vector: add <N_i, x> to the sums of all i
 
-`frame` is a `Reflectors`. After the loop twice the sums stand at the argument named by `solves`, solved into the
-coefficients of U x (with `back`: of U^T x), see `tsnn.engine.forward`. `mixes` names pairs of coefficients whose
-products S collects. Rows may be identical, but must not overlap otherwise. For k of `UNROLLED` the loops over
-reflectors are written out; any other k has real loops.
+After the loop twice the sums stand at the argument named by `solves`, solved into the coefficients of U x (with `back`:
+of U^T x), see `tsnn.engine.forward`. `mixes` names pairs of coefficients whose products S collects. Rows may be
+identical, but must not overlap otherwise. For k of `UNROLLED` the loops over reflectors are written out.
 """
 
 from __future__ import annotations
@@ -82,14 +75,14 @@ class Vector:
 
 
 class Sweep:
-    """Generator of one pass over d numbers; `unroll` is the number of reflectors where it is a constant."""
+    """Writes one pass over d numbers; `unroll` is the number of reflectors where it is a constant."""
 
     def __init__(self, builder: Any, real: Any, N: Any, k: Any, d: Any, unroll: int | None) -> None:
         self.builder, self.real, self.N, self.k, self.d, self.unroll = builder, real, N, k, d, unroll
         self.index = ir.IntType(64)
         self.target: Any = None
         self.totals: list[Vector] = []
-        self.loaded: list[Vector] | None = None
+        self.loaded: dict[int, Vector] = {}  # the current vectors of the reflectors
         self.sums = [ir.Constant(real, 0.0)] * (unroll or 0)
 
     # what a pass may use
@@ -111,44 +104,40 @@ class Sweep:
         return self.spread(ir.Constant(self.real, 0.0))
 
     def coefficients(self, t: Any) -> Any:
-        """Make the k numbers at t usable in `combine` and `subtract_rows`; to be called before the loop."""
-        if self.unroll is None:
-            return t
-        return [self.spread(self.builder.load(self.builder.gep(t, [self._const(i)]))) for i in range(self.unroll)]
+        """Make the k numbers at t usable in `combine` and `subtract_from_rows`; to be called before the loop."""
+        return t if self.unroll is None else [self._coefficient(t, self._const(i)) for i in range(self.unroll)]
 
     def combine(self, coef: Any) -> Vector:
         """sum_i coef_i N_i."""
-        if self.unroll is not None:
-            return sum((c * N_i for c, N_i in zip(coef, self._reflectors(), strict=True)), self.zero())
-        total: Vector = self._each(
-            lambda i, total: total + self._coefficient(coef, i) * self._reflector(i), self.zero()
-        )
+        total: Vector = self._each(lambda i, s: s + self._coefficient(coef, i) * self._reflector(i), self.zero())
         return total
 
     def project(self, x: Vector) -> None:
         """Add x to the projections 2 <N_i, x> that go to the pass's target."""
-        if self.unroll is not None:
-            self.totals = [s + N_i * x for s, N_i in zip(self.totals, self._reflectors(), strict=True)]
-        else:
-            self._each(lambda i, _: self._add_to_target(i, self._reflector(i) * x))
 
-    def subtract_rows(self, rows: Any, terms: list[tuple[Any, Vector]]) -> None:
-        """rows_i -= sum over terms of coef_i vector, for k rows."""
+        def add(i: Any, _: Any) -> None:
+            product = self._reflector(i) * x
+            if isinstance(i, int):
+                self.totals[i] = self.totals[i] + product
+            else:
+                twice = self.builder.fmul(self._reduce(product.value), ir.Constant(self.real, 2.0))
+                self._add_at(self.target, i, twice)
 
-        def one(i: Any, coefs: list[Vector]) -> None:
-            row = self._row(rows, i)
+        self._each(add)
+
+    def subtract_from_rows(self, terms: list[tuple[Any, Vector]]) -> None:
+        """N_i -= sum over terms of coef_i vector."""
+
+        def one(i: Any, _: Any) -> None:
+            row = self._row(i)
             value = self.load(row)
-            for coef, (_, vector) in zip(coefs, terms, strict=True):
-                value = value - coef * vector
+            for coef, vector in terms:
+                value = value - self._coefficient(coef, i) * vector
             self.store(row, value)
 
-        if self.unroll is not None:
-            for i in range(self.unroll):
-                one(self._const(i), [coef[i] for coef, _ in terms])
-        else:
-            self._each(lambda i, _: one(i, [self._coefficient(coef, i) for coef, _ in terms]))
+        self._each(one)
 
-    # how it is emitted
+    # how it is written down
 
     def emit(self, prepare: Any, target: Any) -> None:
         """Whole vectors first, then what is left number by number. `prepare` returns the body of the loop.
@@ -223,15 +212,13 @@ class Sweep:
         phis = [b.phi(self.vec) for _ in self.sums]
         b.cbranch(b.icmp_signed("<", self.c, stop), inside, after)
         b.position_at_end(inside)
-        self.totals, self.loaded = [Vector(b, phi) for phi in phis], None
+        self.totals, self.loaded = [Vector(b, phi) for phi in phis], {}
         body()
         following = b.add(self.c, self._const(lanes))
-        for phi, initial, later in [
-            (self.c, start, following),
-            *zip(phis, [zero] * len(phis), self.totals, strict=True),
-        ]:
+        totals = [(phi, zero, total.value) for phi, total in zip(phis, self.totals, strict=True)]
+        for phi, initial, later in [(self.c, start, following), *totals]:
             phi.add_incoming(initial, before)
-            phi.add_incoming(getattr(later, "value", later), b.block)
+            phi.add_incoming(later, b.block)
         b.branch(head)
         b.position_at_end(after)
         self.sums = [b.fadd(s, self._reduce(phi), flags=FLAGS) for s, phi in zip(self.sums, phis, strict=True)]
@@ -245,19 +232,20 @@ class Sweep:
     def _place(self, row: Any) -> Any:
         return self.builder.bitcast(self.builder.gep(row, [self.c]), self.vec.as_pointer())
 
-    def _row(self, rows: Any, i: Any) -> Any:
-        return self.builder.gep(rows, [self.builder.mul(i, self.d)])
+    # i, the number of a reflector, is a Python int where the loop is unrolled, else a value in the generated code.
+
+    def _row(self, i: Any) -> Any:
+        return self.builder.gep(self.N, [self.builder.mul(self._const(i) if isinstance(i, int) else i, self.d)])
 
     def _reflector(self, i: Any) -> Vector:
-        return self.load(self._row(self.N, i))
+        if not isinstance(i, int):
+            return self.load(self._row(i))
+        if i not in self.loaded:
+            self.loaded[i] = self.load(self._row(i))
+        return self.loaded[i]
 
-    def _reflectors(self) -> list[Vector]:
-        if self.loaded is None:
-            self.loaded = [self._reflector(self._const(i)) for i in range(self.unroll or 0)]
-        return self.loaded
-
-    def _coefficient(self, t: Any, i: Any) -> Vector:
-        return self.spread(self.builder.load(self.builder.gep(t, [i])))
+    def _coefficient(self, coef: Any, i: Any) -> Vector:
+        return coef[i] if isinstance(i, int) else self.spread(self.builder.load(self.builder.gep(coef, [i])))
 
     def _reduce(self, value: Any) -> Any:
         if self.lanes == 1:
@@ -267,11 +255,12 @@ class Sweep:
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
         return self.builder.call(function, [ir.Constant(self.real, 0.0), value], fastmath=FLAGS)
 
-    def _add_to_target(self, i: Any, product: Vector) -> None:
-        self._add_at(self.target, i, self.builder.fmul(self._reduce(product.value), ir.Constant(self.real, 2.0)))
-
     def _each(self, step: Any, initial: Vector | None = None) -> Any:
         """A loop over the reflectors inside the pass; `step(i, total)` returns the next total."""
+        if self.unroll is not None:
+            for i in range(self.unroll):
+                initial = step(i, initial)
+            return initial
         b, before = self.builder, self.builder.block
         head, inside, after = (b.append_basic_block(f"each.{name}") for name in ("head", "body", "end"))
         b.branch(head)
@@ -362,7 +351,7 @@ def subtract(v: Sweep, t: Any, x: Any, out: Any) -> Any:
 
 @sweep(solves="t", back=True)
 def residual(v: Sweep, a: Any, h: Any, t_h: Any, y_c: Any, r: Any, r_c: Any, t: Any) -> Any:
-    """r = a (U h - y_c) with its coefficients t for U^T, and r_c -= a U h."""
+    """r = a (U h - y_c), a leaf's sum in eq:diffusion_local, with its coefficients t for U^T; and r_c -= a U h."""
     weight, coef = v.spread(a), v.coefficients(t_h)
 
     def body() -> None:
@@ -377,7 +366,7 @@ def residual(v: Sweep, a: Any, h: Any, t_h: Any, y_c: Any, r: Any, r_c: Any, t: 
 
 @sweep(solves="t")
 def step(v: Sweep, c: Any, r: Any, t_r: Any, h: Any, D: Any, h_post: Any, t: Any) -> Any:
-    """h_post = h - c D U^T r with its coefficients t for U."""
+    """h_post = h - c D U^T r (eq:diffusion_local) with its coefficients t for U."""
     size, coef = v.spread(c), v.coefficients(t_r)
 
     def body() -> None:
@@ -433,7 +422,7 @@ def add_lowered(v: Sweep, gh: Any, gy: Any, t: Any, out: Any) -> Any:
 def frame_share(v: Sweep, t: Any, dz: Any, s: Any, x: Any) -> Any:
     """Collect the frame gradient of z = U x: N_i -= t_i dz + s_i x, S_ij += t_i s_j."""
     coef_t, coef_s = v.coefficients(t), v.coefficients(s)
-    return lambda: v.subtract_rows(v.N, [(coef_t, v.load(dz)), (coef_s, v.load(x))])
+    return lambda: v.subtract_from_rows([(coef_t, v.load(dz)), (coef_s, v.load(x))])
 
 
 @sweep(mixes=(("t_q", "t_r"), ("t_h", "t_y")))
@@ -443,6 +432,6 @@ def leaf_frame_share(v: Sweep, r: Any, t_r: Any, gq: Any, t_q: Any, h: Any, t_h:
 
     def body() -> None:
         step = [(coef_q, v.load(r)), (coef_r, v.load(gq))]
-        v.subtract_rows(v.N, [*step, (coef_h, v.load(gy)), (coef_y, v.load(h))])
+        v.subtract_from_rows([*step, (coef_h, v.load(gy)), (coef_y, v.load(h))])
 
     return body

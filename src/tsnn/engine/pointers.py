@@ -21,14 +21,14 @@ intrinsic: Any = numba.extending.intrinsic
 WIDE = bool(binding.get_host_cpu_features().get("avx512f", False))
 VECTOR_BYTES = 64 if WIDE else 32
 
-# No 'nnan'/'ninf': a diverging run must show its NaNs. 'reassoc' lets the compiler choose the order of a sum, once,
-# while compiling; to be the same in every process, such a sum must be inlined into its entry. A function outside is
-# linked by name, to whichever copy this process happened to load first, and copies are optimized differently. So
-# whatever holds a plain sum or product is INLINE, and INNER only what calls generated blocks of fixed order (0008).
+# No 'nnan'/'ninf': a diverging run must show its NaNs. 'reassoc' lets the compiler choose the order of a sum. Functions
+# that are not inlined are linked by name, to whichever copy this process happened to load first, and copies may differ
+# in that order. So whatever holds a plain sum or product is INLINE; INNER functions only call generated blocks, whose
+# order is fixed (decision 0008).
 ENTRY: dict[str, Any] = {"fastmath": {"contract", "reassoc", "nsz", "arcp"}, "error_model": "numpy"}
 INNER: dict[str, Any] = {**ENTRY, "nogil": True}
 INLINE: dict[str, Any] = {**INNER, "forceinline": True}
-# Stages have one caller: merging them before code generation saves compiling each subtree of calls once per level.
+# Stages have few callers. Numba merges them into these before it generates code, which shortens compilation.
 STAGE: dict[str, Any] = {**INNER, "inline": "always"}
 
 
@@ -51,9 +51,8 @@ def pointers(_: Any, arrays: Any) -> Any:
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         fields = [builder.extract_value(args[0], i) for i in range(len(kinds))]
-        data = [
-            context.make_array(kind)(context, builder, field).data for kind, field in zip(arrays, fields, strict=True)
-        ]
+        pairs = zip(arrays, fields, strict=True)
+        data = [context.make_array(kind)(context, builder, field).data for kind, field in pairs]
         return context.make_tuple(builder, sig.return_type, data)
 
     return result(arrays), generate

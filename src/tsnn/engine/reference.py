@@ -32,7 +32,7 @@ def update(model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tenso
         h += stalks.unbind(0)
         smooth.append(moved)
         energy.append(_edge_energy(model, stalks[:endpoints], post_F))
-    return Versions(torch.stack(h), torch.stack(F), _stack(energy, h0), _stack(smooth, h0))
+    return Versions(torch.stack(h), torch.stack(F), torch.stack(energy), torch.stack(smooth))
 
 
 def _update_endpoints(model: TSNN, h: Tensor, F: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,7 +73,3 @@ def _edge_energy(model: TSNN, h: Tensor, F: Tensor) -> Tensor:
     """|h_u - Q_uv h_v|^2 after diffusion (eq:loss_energy); zero for a self-loop."""
     common = rotate(F, h, model.config.model)
     return (common[0] - common[-1]).square().sum()
-
-
-def _stack(values: list[Tensor], like: Tensor) -> Tensor:
-    return torch.stack(values) if values else like.new_zeros(0)

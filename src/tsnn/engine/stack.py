@@ -1,9 +1,8 @@
 """A stack: models of one shape side by side on one device, each with its own weights and its own states.
 
 Every tensor has a first dimension P. The recurrence gives each model a thread block of its own (`tsnn.engine.cuda`);
-scores and losses are products of `GROUP` models at a time, always of exactly so many: a stack is filled up with copies
-of its last member, whose states nobody updates. So a member's figures do not depend, to the last bit, on who else is
-there, nor on how many.
+scores and losses are products of exactly `GROUP` models at a time, so that no bit of a member's figures depends on the
+other members or their number. A stack is filled up with copies of its last member, whose states nobody updates.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tsnn.engine.cuda import GROUP, DevicePlan, cuda_update, groups, teams_for
 from tsnn.engine.engine import Scored
 from tsnn.engine.layout import Parameters, rows
 from tsnn.errors import ConfigError
-from tsnn.memory.frames import initial_frames
+from tsnn.memory.store import initial_frames
 from tsnn.memory.versions import Versions
 from tsnn.model.geometry import Geometry, compare, rotate
 from tsnn.model.head import LAYERS, HeadWeights, ScoreParts, scalars, score

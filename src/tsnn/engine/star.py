@@ -1,4 +1,4 @@
-"""The active graph of an event, two weighted stars (D-09), and where its entries' states stand between rounds."""
+"""The active graph of an event, two weighted stars (D-09), and where its entries' states are before each round."""
 
 from __future__ import annotations
 
@@ -49,52 +49,26 @@ def step_size(dims: Dims, like: Ptr, degree: Any) -> Any:
     return lit(like, dims.eta) / max(degree, lit(like, 1.0))
 
 
-class Stages(NamedTuple):
-    """Where an active entry's state stands before and after each round: some rows of the tape, some sizes."""
-
-    act_h: Ptr
-    h: Ptr
-    t_h: Ptr
-    gru_h: Ptr
-    coef: Ptr
-    mid_h: Ptr
-    mid_t: Ptr
-    d: int
-    k: int
-    n0: int
-    nA: int
-    rounds: int
+@njit(**INLINE)
+def before_round(dims: Dims, plan: Plan, tape: Tape, star: Star, j: int, ell: int) -> Any:
+    """Stalk of active entry j before round ell, and the coefficients that lift it."""
+    if ell > 0:
+        row = (ell - 1) * dims.nA + j
+        return at(tape.mid_h, row * dims.d), at(tape.mid_t, row * dims.kr)
+    if j < star.leaf:
+        row = 2 * star.event + j - star.first
+        return at(tape.gru_h, row * dims.d), at(tape.coef, (row * NUM_COEF + GRU) * dims.kr)
+    row = plan.act_h[j]
+    return at(tape.h, row * dims.d), at(tape.t_h, row * dims.kr)
 
 
 @njit(**INLINE)
-def read_stages(dims: Dims, plan: Plan, tape: Tape) -> Stages:
-    """Pointers of Stages."""
-    return Stages(
-        plan.act_h, tape.h, tape.t_h, tape.gru_h, tape.coef, tape.mid_h, tape.mid_t,
-        dims.d, dims.kr, dims.n0, dims.nA, dims.rounds,
-    )  # fmt: skip
-
-
-@njit(**INNER)
-def before_round(st: Stages, star: Star, j: int, ell: int) -> Any:
-    """Stalk of entry j before round ell, and the coefficients that lift it."""
-    if ell > 0:
-        row = (ell - 1) * st.nA + j
-        return at(st.mid_h, row * st.d), at(st.mid_t, row * st.k)
-    if j < star.leaf:
-        row = 2 * star.event + j - star.first
-        return at(st.gru_h, row * st.d), at(st.coef, (row * NUM_COEF + GRU) * st.k)
-    row = st.act_h[j]
-    return at(st.h, row * st.d), at(st.t_h, row * st.k)
-
-
-@njit(**INNER)
-def after_round(st: Stages, j: int, ell: int) -> Any:
+def after_round(dims: Dims, tape: Tape, j: int, ell: int) -> Any:
     """The same after round ell; the last round writes the logs."""
-    if ell == st.rounds - 1:
-        return at(st.h, (st.n0 + j) * st.d), at(st.t_h, (st.n0 + j) * st.k)
-    row = ell * st.nA + j
-    return at(st.mid_h, row * st.d), at(st.mid_t, row * st.k)
+    if ell == dims.rounds - 1:
+        return at(tape.h, (dims.n0 + j) * dims.d), at(tape.t_h, (dims.n0 + j) * dims.kr)
+    row = ell * dims.nA + j
+    return at(tape.mid_h, row * dims.d), at(tape.mid_t, row * dims.kr)
 
 
 class Edge(NamedTuple):

@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsnn.memory.frames import initial_frames
+from tsnn.config import ModelConfig
+from tsnn.random import random_normals
 from tsnn.transfer import send
-from tsnn.types import I64, U64
+from tsnn.types import F64, I64, U64
 
 _BLOCK = 65_536  # nodes initialized at a time: bounds the float64 scratch of a large graph
 
@@ -20,19 +21,11 @@ class StateStore:
     """Stalks `h` (N, d) and frame parameters `F` (N, k, d)."""
 
     def __init__(
-        self,
-        keys: U64,
-        *,
-        seed: int,
-        stalk_dim: int,
-        num_reflectors: int,
-        dtype: torch.dtype,
-        device: torch.device | None = None,
+        self, keys: U64, seed: int, sizes: ModelConfig, dtype: torch.dtype, device: torch.device | None = None
     ) -> None:
         self._keys, self._seed = keys, seed
-        n = len(keys)
-        self.h = torch.zeros(n, stalk_dim, dtype=dtype, device=device)
-        self.F = torch.zeros(n, num_reflectors, stalk_dim, dtype=dtype, device=device)
+        self.h = torch.zeros(len(keys), sizes.stalk_dim, dtype=dtype, device=device)
+        self.F = torch.zeros(len(keys), sizes.num_reflectors, sizes.stalk_dim, dtype=dtype, device=device)
         self.reset_state()
 
     def reset_state(self) -> None:
@@ -70,3 +63,12 @@ def take_rows(table: Tensor, rows: NDArray[np.integer[Any]]) -> Tensor:
     if table.device.type != "cpu":
         return table.detach()[send(rows, table.device).long()]
     return torch.from_numpy(table.detach().numpy().take(rows, axis=0))
+
+
+def initial_frames(seed: int, keys: U64, num_reflectors: int, stalk_dim: int) -> F64:
+    """F ~ N(0, 1/k) for each node (app:inductive), shape (nodes, k, d).
+
+    Drawn from the node's key alone, so neither order of arrival nor batching changes it (D-05).
+    """
+    frames: F64 = random_normals(seed, keys, num_reflectors * stalk_dim) / np.sqrt(num_reflectors)
+    return frames.reshape(-1, num_reflectors, stalk_dim)

@@ -18,8 +18,7 @@ from torch import Tensor
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.engine.engine import Engine, ServingEngine, commit, run_update
 from tsnn.errors import RunError
-from tsnn.memory.frames import initial_frames
-from tsnn.memory.store import StateStore
+from tsnn.memory.store import StateStore, initial_frames
 from tsnn.model.geometry import rotate
 from tsnn.model.tsnn import TSNN
 from tsnn.online.active import ActiveNodes
@@ -39,9 +38,7 @@ class GrowingStore(StateStore):
     """Stalks and frames with room for newcomers, their synchronized coordinates g = U h, and the settled rows."""
 
     def __init__(self, model: TSNN, keys: U64) -> None:
-        config = model.config
-        shape = (config.model.stalk_dim, config.model.num_reflectors)
-        super().__init__(keys, seed=config.train.seed, stalk_dim=shape[0], num_reflectors=shape[1], dtype=model.dtype)
+        super().__init__(keys, model.config.train.seed, model.config.model, model.dtype)
         self._model = model
         self.num_nodes = len(keys)
         self.keeping = False  # whether overwritten rows are part of the settled moment

@@ -1,7 +1,7 @@
 """What the data-only pass hands to the recurrence and to the score.
 
-A chunk runs rows [start, stop) in arrival order and answers queries whose cut lies inside it. Every state that
-is read or written in the chunk has a row in a *version log*: two arrays, stalks `h` and frames `F`.
+A chunk runs rows [start, stop) in arrival order and answers queries whose cut lies inside it. Every state that is read
+or written in the chunk has a row in a *version log*: two arrays, stalks `h` and frames `F`.
 
     rows 0 .. n0-1 of both logs     the states of `nodes` before the chunk
     h rows n0 + j                   output of active entry j (entries of all events, concatenated)
@@ -71,7 +71,7 @@ class ScorePlan:
     edge_type: Annotated[I64, shaped("query")]
     src_h: Annotated[I32, shaped("query")]
     src_F: Annotated[I32, shaped("query")]
-    cand_h: Annotated[I32, shaped("candidate")]  # (nc,)
+    cand_h: Annotated[I32, shaped("candidate")]
     cand_F: Annotated[I32, shaped("candidate")]
     facts: Annotated[F64, shaped("candidate", len(FACTS))]  # see tsnn.plan.facts
     num_pairs: Annotated[I64, shaped("query")]  # distinct directed pairs seen

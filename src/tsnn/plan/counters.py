@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tsnn.errors import RunError
 from tsnn.plan.layout import Column, columns
-from tsnn.plan.tables import EMPTY, HASHED, QUEUE_HEAD, QUEUE_TAIL, Scratch, Tables, rehash, rehash_bank
+from tsnn.plan.tables import EMPTY, HASHED, QUEUE_HEAD, QUEUE_TAIL, Scratch, Tables, rehash
 from tsnn.random import random_words
 from tsnn.types import I64, U64
 
@@ -144,23 +144,24 @@ def _capacity(entries: int) -> int:
 
 def _by_key(name: str, tables: Tables) -> I64:
     """Slots in use, in order of their keys."""
-    keys = getattr(tables, f"{name}_key")
+    keys, relations = _key_columns(name, tables._asdict())
     used = np.flatnonzero(keys != EMPTY)
-    order = np.lexsort((tables.bank_rel[used], keys[used])) if name == "bank" else np.argsort(keys[used])
-    return used[order]
+    return used[np.lexsort((relations[used], keys[used]))]
+
+
+def _key_columns(name: str, columns: Mapping[str, NDArray[Any]]) -> tuple[I64, I64]:
+    """Keys and relations of a table's slots; only EdgeBank's slots have relations."""
+    keys = columns[f"{name}_key"]
+    return keys, columns["bank_rel"] if name == "bank" else np.zeros_like(keys)
 
 
 def _rehashed(table: str, old: Mapping[str, NDArray[Any]], entries: int) -> tuple[dict[str, NDArray[np.generic]], I64]:
     """A table's columns in a new one with room for `entries`, and the slot that each old slot went to."""
     capacity = _capacity(entries)
     new = {name: column.make({table: capacity}) for name, column in _of(table).items()}
-    key = f"{table}_key"
-    if table == "bank":
-        moved = rehash_bank(old[key], old["bank_rel"], new[key], new["bank_rel"])
-    else:
-        moved = rehash(old[key], new[key])
+    moved = rehash(*_key_columns(table, old), *_key_columns(table, new))
     kept = moved >= 0
-    for column in set(new) - {key, "bank_rel"}:
+    for column in new:
         new[column][moved[kept]] = old[column][kept]
     return new, moved
 

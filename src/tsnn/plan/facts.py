@@ -1,9 +1,8 @@
 """The facts: what the data alone says about a source and a candidate, each said once.
 
-A row of `FACTS` is a fact. All else about it is derived from its row: the column where compiled code writes it, its
-value before anything is counted, the columns of psi that are made of it, the sentence in which a person reads it. The
-plan fills the columns (`tsnn.plan.query_facts`), each as of what its query may see. Features (`tsnn.model.features`)
-and heuristics (`tsnn.evaluation.baselines`) are functions of these columns alone.
+A row of `FACTS` is a fact. From it follow the column where compiled code writes it, its value before anything is
+counted, the columns of psi made of it, and the sentence in which a person reads it. `tsnn.plan.query_facts` fills the
+columns, each as of what its query may see; features and baselines are functions of these columns alone.
 
 A new fact is a row here and a line in `tsnn.plan.query_facts`. Compiled code reaches columns by name (`AT.pair_gap`),
 so rows may stand anywhere in their block, except that numbered ones (`succ_count_1`, ...) stay together and in order.

@@ -39,8 +39,6 @@ def columns(table: type) -> dict[str, Column]:
     for name, hint in get_type_hints(table, include_extras=True).items():
         if get_origin(hint) is Annotated:
             array, (axes, fill) = get_args(hint)
-            last = get_args(array)[
-                -1
-            ]  # NDArray[X] is ndarray[shape, dtype[X]] up to NumPy 2.4, keeps X itself from 2.5 on
+            last = get_args(array)[-1]  # NDArray[X] holds dtype[X] up to NumPy 2.4, X itself from 2.5 on
             found[name] = Column((get_args(last) or (last,))[0], axes, fill)
     return found

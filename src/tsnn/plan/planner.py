@@ -14,6 +14,7 @@ from tsnn.data.queries import NO_QUERIES, Queries
 from tsnn.errors import InputError
 from tsnn.plan.chunk import SCORE_COLUMNS, UPDATE_COLUMNS, ChunkPlan, ScoreOut, ScorePlan, UpdateOut, UpdatePlan
 from tsnn.plan.counters import Counters
+from tsnn.plan.facts import FACTS
 from tsnn.plan.layout import Column
 from tsnn.plan.observing import advance
 from tsnn.plan.survey import survey
@@ -139,9 +140,15 @@ class Planner:
         related: Bool,
         dtype: type[np.floating[Any]] = np.float64,
     ) -> NDArray[np.floating[Any]]:
-        """Facts of many candidates of one source as of now; see `tsnn.plan.survey`."""
-        clock = float(self._clock(t)[0])
-        return survey(self.counters, self._options, src, clock, edge_type, cand, related, dtype)
+        """The facts that `plan` gives for these candidates of one source as of now, up to rounding.
+
+        `related` marks whoever ever met the source or followed one of its last three destinations. Only for those, and
+        for candidates that share a neighbor with it, are facts looked up that the two have in common.
+        """
+        facts = np.zeros((len(cand), len(FACTS)), dtype, order="F")  # it is filled, and then read, column by column
+        tables, scratch, clock = self.counters.tables, self.counters.scratch, float(self._clock(t)[0])
+        survey(tables, scratch, self._options, src, clock, edge_type, cand, related, facts)
+        return facts
 
     def _check_stop(self, stop: int) -> None:
         if not self.position <= stop <= self.stream.num_events:

@@ -1,46 +1,20 @@
-"""Facts of many candidates of one source, as the live state asks for them: everybody, column by column."""
+"""Facts of many candidates of one source, as the live state asks for them: of every node, column by column."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tsnn.kernel_cache import inlined, kernel
-from tsnn.plan.counters import Counters
-from tsnn.plan.facts import FACTS
 from tsnn.plan.query_facts import mark_source, own_facts, shared_facts, source_facts, walk_facts
 from tsnn.plan.tables import Int, Options, Scratch, Tables, borrow
 from tsnn.types import I64, Bool
 
-Facts = NDArray[np.floating[Any]]
-
-
-def survey(
-    counters: Counters,
-    options: Options,
-    src: int,
-    t: float,
-    edge_type: int,
-    cand: I64,
-    related: Bool,
-    dtype: type[np.floating[Any]],
-) -> Facts:
-    """The facts that a sweep gives for these candidates, to rounding; `t` counts from the origin.
-
-    `related` marks whoever ever met the source or followed one of its last three destinations. Only for those, and for
-    candidates that share a neighbor with it, is anything looked up that the two have in common.
-    """
-    facts = np.zeros((len(cand), len(FACTS)), dtype, order="F")  # it is filled, and then read, column by column
-    _fill(counters.tables, counters.scratch, options, src, t, edge_type, cand, related, facts)
-    return facts
-
 
 @kernel()
-def _fill(
+def survey(
     tab: Tables, scr: Scratch, opt: Options, u: Int, t: float, rel: Int, cand: I64, related: Bool, facts: Any
 ) -> None:
+    """Fill the columns of `facts`, which are 0, as `Planner.survey` explains; `t` counts from the stream's origin."""
     tab, scr = borrow(tab), borrow(scr)
     worth = source_facts(tab, opt, u, t, scr.source)
     for column in range(len(scr.source)):

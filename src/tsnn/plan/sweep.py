@@ -32,29 +32,28 @@ def _enter(scr: Scratch, nodes: I64, node: Int, n0: Int) -> Int:
 
 
 @inlined()
+def _append(scr: Scratch, out: UpdatePlan, node: Int, stamp: Int, m: Int) -> Int:
+    """Make the node the event's next active entry; returns the number of entries."""
+    scr.local[node] = stamp
+    scr.local_index[node] = m
+    out.act_h[m] = scr.cur_h[node]
+    out.act_F[m] = scr.cur_F[node]
+    out.mult_src[m] = 0
+    out.mult_dst[m] = 0
+    return m + 1
+
+
+@inlined()
 def _collect(
-    tab: Tables,
-    scr: Scratch,
-    out: UpdatePlan,
-    node: Int,
-    limit: Int,
-    stamp: Int,
-    m: Int,
-    n0: Int,
+    tab: Tables, scr: Scratch, out: UpdatePlan, node: Int, limit: Int, stamp: Int, m: Int, n0: Int,
     mult: NDArray[np.float32],
-) -> tuple[Int, Int]:
+) -> tuple[Int, Int]:  # fmt: skip
     """Append the node's recent neighbors to the event's active entries, counting repeats in `mult`."""
     for back in range(ring_size(tab, node, limit)):
         w = tab.ring_id[node, ring_at(tab, node, back)]
         if scr.local[w] != stamp:
-            scr.local[w] = stamp
-            scr.local_index[w] = m
             n0 = _enter(scr, out.nodes, w, n0)
-            out.act_h[m] = scr.cur_h[w]
-            out.act_F[m] = scr.cur_F[w]
-            out.mult_src[m] = 0
-            out.mult_dst[m] = 0
-            m += 1
+            m = _append(scr, out, w, stamp, m)
         mult[scr.local_index[w]] += 1
     return m, n0
 
@@ -78,28 +77,17 @@ def _plan_update(
         scr.cur_F[v] = OUT + 2 * e + 1
     scr.stamp[0] += 1
     stamp = scr.stamp[0]
-    first = m
-    for endpoint in range(1 if u == v else 2):
-        w = u if endpoint == 0 else v
-        scr.local[w] = stamp
-        scr.local_index[w] = m
-        out.act_h[m] = scr.cur_h[w]
-        out.act_F[m] = scr.cur_F[w]
-        out.mult_src[m] = 0
-        out.mult_dst[m] = 0
-        m += 1
+    m = _append(scr, out, u, stamp, m)
+    if u != v:
+        m = _append(scr, out, v, stamp, m)
     m, n0 = _collect(tab, scr, out, u, opt.num_neighbors, stamp, m, n0, out.mult_src)
     if u != v:
         m, n0 = _collect(tab, scr, out, v, opt.num_neighbors, stamp, m, n0, out.mult_dst)
-    scr.cur_h[u] = OUT + first
-    if u != v:
-        scr.cur_h[v] = OUT + first + 1
-    for back in range(ring_size(tab, u, opt.num_neighbors)):
-        w = tab.ring_id[u, ring_at(tab, u, back)]
-        scr.cur_h[w] = OUT + scr.local_index[w]
-    if u != v:
-        for back in range(ring_size(tab, v, opt.num_neighbors)):
-            w = tab.ring_id[v, ring_at(tab, v, back)]
+    for endpoint in range(1 if u == v else 2):
+        node = v if endpoint else u
+        scr.cur_h[node] = OUT + scr.local_index[node]
+        for back in range(ring_size(tab, node, opt.num_neighbors)):
+            w = tab.ring_id[node, ring_at(tab, node, back)]
             scr.cur_h[w] = OUT + scr.local_index[w]
     out.act_ptr[e + 1] = m
     return m, n0
@@ -152,17 +140,9 @@ def _plan_score(tab: Tables, scr: Scratch, opt: Options, nodes: I64, q: Int, t: 
 
 @kernel()
 def sweep(
-    tab: Tables,
-    scr: Scratch,
-    opt: Options,
-    rows: Rows,
-    start: Int,
-    stop: Int,
-    cut: I64,
-    t: F64,
-    update: UpdatePlan,
-    score: ScorePlan,
-) -> tuple[Int, Int]:
+    tab: Tables, scr: Scratch, opt: Options, rows: Rows, start: Int, stop: Int, cut: I64, t: F64,
+    update: UpdatePlan, score: ScorePlan,
+) -> tuple[Int, Int]:  # fmt: skip
     """Rows [start, stop) and the queries cut inside them, asked at times `t`: read, then observe.
 
     Writes the columns of both plans, except those of `score` that say what is asked. Returns the numbers of initial

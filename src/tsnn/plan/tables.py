@@ -179,20 +179,11 @@ def find_bank(keys: I64, rels: I64, key: Int, rel: Int) -> Int:
 
 
 @kernel()
-def rehash(old_keys: I64, new_keys: I64) -> I64:
-    """Place every key of a full table in a larger empty one; returns where each went (-1 for empty slots)."""
-    moved = np.full(len(old_keys), -1, np.int64)
-    for i in range(len(old_keys)):
-        if old_keys[i] != EMPTY:
-            j = find(new_keys, old_keys[i])
-            new_keys[j] = old_keys[i]
-            moved[i] = j
-    return moved
+def rehash(old_keys: I64, old_rels: I64, new_keys: I64, new_rels: I64) -> I64:
+    """Place every key of a full table in a larger empty one; returns where each went (-1 for empty slots).
 
-
-@kernel()
-def rehash_bank(old_keys: I64, old_rels: I64, new_keys: I64, new_rels: I64) -> I64:
-    """The same for the table keyed by (pair, relation)."""
+    In a table without relations they are all 0: then a key's slot is the one that `find` looks for.
+    """
     moved = np.full(len(old_keys), -1, np.int64)
     for i in range(len(old_keys)):
         if old_keys[i] != EMPTY:

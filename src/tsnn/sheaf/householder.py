@@ -1,4 +1,4 @@
-"""Frames as products of Householder reflectors (eq:householder_product, D-01).
+"""Frames as products of Householder reflectors (eq:householder_product, D-01), and transport between them.
 
 A frame is stored as its reflector rows F (..., k, d); its orthogonal map U(F) applies the rows in order 1..k. The
 matrix itself is only built as a reference. A frame without rows (k = 0) is the identity.
@@ -37,3 +37,13 @@ def frame_matrix(F: Tensor, eps: float) -> Tensor:
     basis = torch.eye(F.shape[-1], dtype=F.dtype, device=F.device)
     images = reflect(F.unsqueeze(-3), basis, eps=eps)
     return images.expand(*F.shape[:-2], *basis.shape).transpose(-1, -2)
+
+
+def synchronize(F: Tensor, h: Tensor, eps: float) -> Tensor:
+    """The stalk in common coordinates, g = U(F) h."""
+    return reflect(F, h, eps=eps)
+
+
+def transport(y: Tensor, *, frame_from: Tensor, frame_to: Tensor, eps: float) -> Tensor:
+    """U_to^T U_from y: a vector in the frame of `frame_from`, re-expressed in that of `frame_to` (alg:transport)."""
+    return reflect(frame_to, synchronize(frame_from, y, eps), eps=eps, transpose=True)

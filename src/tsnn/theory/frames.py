@@ -10,8 +10,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from tsnn.sheaf.householder import frame_matrix
-from tsnn.sheaf.transport import synchronize, transport
+from tsnn.sheaf.householder import frame_matrix, synchronize, transport
 from tsnn.theory.check import Check, at_most, conclude, equal, rounding
 
 RANK_THRESHOLD = 1e-9  # singular values of U - I below this are rounding

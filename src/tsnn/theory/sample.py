@@ -19,7 +19,7 @@ from tsnn.model.geometry import reflectors, rotate
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.sheaf.diffusion import capped_step
-from tsnn.sheaf.transport import transport
+from tsnn.sheaf.householder import transport
 from tsnn.theory.active import ActiveSet
 from tsnn.types import I64, Progress, unwatched
 

@@ -8,9 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from tsnn.sheaf.householder import frame_matrix
+from tsnn.sheaf.householder import frame_matrix, synchronize, transport
 from tsnn.sheaf.laplacian import graph_laplacian, per_coordinate, random_walk, symmetric, synchronization
-from tsnn.sheaf.transport import synchronize, transport
 from tsnn.theory.active import ActiveSet
 from tsnn.theory.check import Check, at_most, conclude, equal
 

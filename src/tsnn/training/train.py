@@ -11,7 +11,7 @@ import torch
 from tsnn.config import Config
 from tsnn.data.events import EventStream
 from tsnn.data.question import Question
-from tsnn.engine.compiled import NOTICE, is_compiled
+from tsnn.engine.fused import is_compiled
 from tsnn.errors import RunError
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.catalog import default_split, load
@@ -55,7 +55,7 @@ def train(
     check_device(config.train)  # before anything is written
     torch.set_num_threads(1)  # the recurrence is sequential; a second thread only gets in its way
     if not is_compiled():
-        progress(0, 1, NOTICE)
+        progress(0, 1, "compiling the kernels for this machine, once: about a minute")
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG, config.to_toml())
     measure = validation_metric(split, question)
