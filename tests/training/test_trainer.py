@@ -187,9 +187,9 @@ GOLDEN = {
 
 @pytest.mark.parametrize("case", GOLDEN)
 def test_golden_losses(case, tmp_path):
-    """Two epochs in float64; the tolerance leaves room for another machine's matrix products and for nothing else."""
+    """Two epochs in float64, walks in float32; the tolerance is for another machine's sums."""
     settings, expected = GOLDEN[case]
     make(tmp_path, train__dtype="float64", train__negatives=3, features__walks=True, **settings).run()
     entries = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     found = [[entry["losses"][name] for name in LOSSES] for entry in entries]
-    assert np.array(found) == pytest.approx(np.array(expected), rel=1e-9)
+    assert np.array(found) == pytest.approx(np.array(expected), rel=1e-8)
