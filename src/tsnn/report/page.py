@@ -11,7 +11,7 @@ from typing import Any
 
 from tsnn.errors import InputError
 from tsnn.evaluation.catalog import PROTOCOLS
-from tsnn.evaluation.slices import FEW
+from tsnn.evaluation.slices import FEW, Slice
 from tsnn.files import write_text
 from tsnn.report import figures
 from tsnn.report.trace import Trace
@@ -76,7 +76,7 @@ def _verdict(view: View, named: bool) -> str:
     if rivals:
         best, scorer = max(rivals)
         text += f"; the best baseline, {escape(scorer)}, reaches {figures.number(best)}"
-    return text + "."
+    return f"{text}. {escape(view.remark)}".rstrip()
 
 
 def _figures(views: Sequence[View]) -> str:
@@ -169,7 +169,10 @@ def _learning(views: Sequence[View]) -> str:
         return ""
     drawn = [figures.validation(with_journal)]
     drawn += [_named(figures.losses(view), view, views) for view in with_journal]
-    note = "By epoch; dashed is the validation figure of the weights that were kept, the best of all."
+    note = "By epoch; dashed is the validation figure of the weights that were kept, the best of all. The losses"
+    names = dict.fromkeys(name for view in with_journal for entry in view.journal for name in entry["losses"])
+    words = [figures.LOSSES[name] for name in names if name in figures.LOSSES]
+    note += " ask: " + "; ".join(f"<b>{name}</b>, {asks}" for name, asks in words) + "."
     return _section("Learning", note, drawn)
 
 
@@ -188,10 +191,10 @@ def _made_of(views: Sequence[View]) -> str:
 
 
 def _slices(views: Sequence[View]) -> str:
-    drawn = [figures.slice_bars(views, "ap", "AP, %"), figures.slice_bars(views, "mrr", "MRR")]
+    drawn = [figures.slice_bars(views, "ap", "AP, %", 100), figures.slice_bars(views, "mrr", "MRR", 1)]
     head = ["run"] if len(views) > 1 else []
     rows = [
-        ([*([view.name] if head else []), s.by, s.slice, f"{s.count:,}", f"{s.ap:.2f}", f"{s.mrr:.4f}"], "")
+        ([*([view.name] if head else []), s.by, s.slice, f"{s.count:,}", f"{s.ap:.2f}", f"{s.mrr:.4f}"], _firmness(s))
         for view in views
         for s in view.replayed.slices
     ]
@@ -199,9 +202,14 @@ def _slices(views: Sequence[View]) -> str:
     note = (
         "Test events under the protocol's own questions: each against its first negative (AP, pooled) and among all "
         "that it is ranked with (MRR). Kind and counts as of what the score could see; "
-        f"slices of fewer than {FEW} events are left out."
+        f"n events each; slices of fewer than {FEW} are left out, and where n is below {figures.FIRM} "
+        "the figure is pale: a few events decide it. A gap is the mean time between two events of training."
     )
     return _section("Results by slice", note, drawn, f"<details><summary>as a table</summary>{table}</details>")
+
+
+def _firmness(s: Slice) -> str:
+    return "few" if s.count < figures.FIRM else ""
 
 
 def _calibration(views: Sequence[View]) -> str:
