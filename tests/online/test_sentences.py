@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tsnn.online.sentences import ABOUT, GROUPS, Clock, Told, measured, shortened
+from tsnn.online.sentences import ABOUT, GROUPS, LETTERS, Clock, Told, measured, moment, shortened
 from tsnn.plan.facts import COLUMN, FACTS, UNSEEN
 
 HOUR = 3600e6
@@ -19,6 +19,7 @@ PLAIN = Told(
     others={name: np.full(4, unseen) for name, unseen in zip(COLUMN, UNSEEN.tolist(), strict=True)},
     clock=DATES,
     fade=7 * 24 * HOUR,
+    span=90 * 24 * HOUR,
     window=0.0,
     reads=frozenset(COLUMN),
 )
@@ -96,8 +97,9 @@ def test_durations_of_dates_are_those_of_a_clock(hours: float, said: str) -> Non
 def test_durations_of_numbers_are_in_the_unit_of_the_stream() -> None:
     assert NUMBERS.duration(35.0) == "35 time units"
     assert NUMBERS.duration(1) == "1 time unit"
-    assert NUMBERS.lately(7.0) == "lately"
-    assert [DATES.lately(days * 24 * HOUR) for days in (0.05, 1, 6, 40, 300)] == [
+    assert NUMBERS.lately(7.0, 8.0) == "lately"
+    assert NUMBERS.lately(7.0, 7.0) == "so far"
+    assert [DATES.lately(days * 24 * HOUR, 9000 * HOUR) for days in (0.05, 1, 6, 40, 300)] == [
         "this hour",
         "today",
         "this week",
@@ -130,7 +132,7 @@ def test_of_the_destination() -> None:
     assert says("destination") == "bob has never been seen"
     assert says("destination", dst_count=2.0) == "bob has been a source only, twice"
     seen = {"dst_count": 30.0, "dst_in_count": 20.0, "dst_in_gap": HOUR / 3, "dst_in_share": 0.5}
-    count = "20 events to it so far, last 20 minutes ago"
+    count = "20 events to it, last 20 minutes ago"
     others = {"dst_recent": [1.0, 2.0, 3.0, 4.0], "dst_in_share": [0.5] * 4}
     degrees = {0.5: "hardly chosen", 1.5: "less popular than most", 2.5: "as popular as most", 3.5: "popular"}
     for recent, degree in (degrees | {9.0: "very popular"}).items():
@@ -163,20 +165,20 @@ def test_of_where_the_source_went_last() -> None:
 
 
 def test_of_paths_between_them() -> None:
-    assert says("paths", {"walk_22": [0.1, 0.2, 0.3, 0.4]}, walk_22=0.35, two_hop_count=12.0, two_hop_share=0.04) == (
-        "12 ways to bob by way of two others, 4 % of those from ann; longer paths lead to it more than to 75 % of the "
-        "others"
+    walks, hops = replace(PLAIN, reads=frozenset({"walk_02"})), replace(PLAIN, reads=frozenset({"two_hop_count"}))
+    others = {"walk_22": [0.1, 0.2, 0.3, 0.4], "two_hop_count": [0.0, 0.0, 20.0, 20.0]}
+    assert says("paths", others, walk_22=0.35, two_hop_count=12.0) == (
+        "12 ways to bob by way of two others, more than 50 % of the others, over longer paths bob is nearer than 75 % "
+        "of the others"
     )
-    walks = replace(PLAIN, reads=frozenset({"walk_02"}))
-    assert says("paths", told=walks, walk_02=1.0) == "longer paths lead to it more than to all the others"
-    assert says("paths", told=replace(PLAIN, reads=frozenset({"two_hop_count"}))) == (
-        "no way to bob by way of two others"
-    )
+    assert says("paths", others, walks, walk_02=1.0) == "over longer paths bob is nearer than all the others"
+    assert says("paths", others, walks, walk_12=0.15) == "over longer paths bob is farther than 75 % of the others"
+    assert says("paths", others, hops) == "no ways to bob by way of two others, fewer than 75 % of the others"
 
 
 def test_of_states_types_and_the_source() -> None:
     near = replace(PLAIN, distances=(1.0, np.array([2.0, 3.0, 0.5, 4.0])), kind="2")
-    assert says("states", told=near) == "its state is nearer to that of ann than those of 75 % of the others"
+    assert says("states", told=near) == "bob is nearer than 75 % of the others in common coordinates"
     assert says("kind", told=near) == "bob is of type 2"
     assert says("source") == "never seen before"
     assert says("source", src_count=1.0, src_gap=2 * HOUR) == "1 event so far, last 2 hours ago"
@@ -184,10 +186,20 @@ def test_of_states_types_and_the_source() -> None:
 
 def test_long_names_keep_both_ends() -> None:
     name = "https://example.org/" + 20 * "very/" + "last"
-    assert len(shortened(name)) == 36
-    assert shortened(name).startswith("https://")
-    assert shortened(name).endswith("/last")
+    assert shortened(name) == "https://…/very/very/last"
+    assert len(shortened(name)) <= LETTERS
     assert shortened("bob") == "bob"
+    assert shortened(7) == "7"
+    far = replace(PLAIN, src=shortened(name), dst=shortened(name), last=("cy",))
+    assert says("moves", told=far) == "it never came next after cy, where the source went last"
+
+
+def test_times_are_shown_to_the_second() -> None:
+    for text in ("2024-05-18T09:29:41.144899Z", "2024-05-18T09:29:41+02:00", "2024-05-18T09:29:41"):
+        assert moment(text) == "2024-05-18 09:29:41"
+    assert moment("2024-05-18T09:29") == "2024-05-18 09:29"
+    assert moment(17) == "17"
+    assert moment(17.5) == "17.5"
 
 
 def test_what_a_score_is_measured_against() -> None:

@@ -52,6 +52,7 @@ def recommend(
 ) -> None:
     """The likeliest next destinations of a source, among those that the run was trained to tell apart."""
     from tsnn.online.predictor import Predictor
+    from tsnn.online.sentences import moment
 
     predictor = Predictor.load(run)
     source, time = node_id(predictor, src), predictor.question_time(at)
@@ -67,10 +68,10 @@ def recommend(
         return
     parts = ("geometric", "residual", "edgebank") if numbers else ()
     table = Table("", Column("destination", overflow="fold"), Column("score", justify="right"))
-    table.title = escape(f"{src} at {shown_time}")
+    table.title = escape(f"{src} at {moment(shown_time)}")
     for name in parts:
         table.add_column("EdgeBank" if name == "edgebank" else name, justify="right")
-    table.add_column("why")
+    table.add_column("why", overflow="fold")
     for rank, (one, says) in enumerate(zip(best, why, strict=True), 1):
         shown = (f"{getattr(one, name):z.4f}" for name in ("score", *parts))
         table.add_row(str(rank), escape(str(one.dst)), *shown, escape(says))

@@ -45,7 +45,9 @@ def facts_read(standpoint: Standpoint) -> frozenset[str]:
 def others_of(standpoint: Standpoint, question: Question, cand: int) -> tuple[I64, int]:
     """The destinations that a candidate is measured against, taken evenly of all that the question ranks; how many."""
     pool = eligible(standpoint, question)
-    pool = pool[pool != standpoint.src]
+    source = np.array([standpoint.src])
+    if not standpoint.survey(source, np.array([True])).facts[0, COLUMN["pair_count"]]:  # as in a ranking
+        pool = pool[pool != standpoint.src]
     if not len(pool):
         pool = np.array([cand])
     return pool[np.linspace(0, len(pool) - 1, min(len(pool), OTHERS)).astype(np.int64)], len(pool)

@@ -19,7 +19,7 @@ from tsnn.online.picture import draw
 from tsnn.online.sentences import ABOUT, GROUPS, Clock, Told
 from tsnn.online.standpoint import Standpoint
 from tsnn.plan.chunk import ScorePlan
-from tsnn.plan.facts import COLUMN, FACTS
+from tsnn.plan.facts import COLUMN, FACTS, Fact
 from tsnn.sheaf.householder import frame_matrix
 from tsnn.training.run import Run
 from tsnn.types import F64, I64
@@ -27,7 +27,7 @@ from tsnn.types import F64, I64
 NEAREST = 5
 SHARED = 5
 WHY = 3  # reasons that speak for a destination, where there is room for one line
-SMALL = 0.005  # a contribution below is not worth a line of its own
+SMALL = 0.005  # a contribution below shows as 0.00
 When = int | float | str  # a time as the run's data has it: a number, or a date
 Meeting = tuple[When, str | int | None]
 
@@ -107,6 +107,11 @@ class Explanation:
     shared: list[Meeting]  # last events of the two that are remembered, either way: time and relation
     drift: list[Drift]
 
+    @property
+    def telling(self) -> list[Reason]:
+        """The reasons that make a difference; a contribution that rounds to nothing is not worth a line."""
+        return [reason for reason in self.reasons if abs(reason.contribution) >= SMALL]
+
     def to_dict(self) -> dict[str, Any]:
         """The explanation as JSON would hold it."""
         return asdict(self)
@@ -133,7 +138,7 @@ def explain_score(standpoint: Standpoint, cand: int, src: Hashable, dst: Hashabl
     among = np.concatenate([own, others])
     beside = standpoint.survey(among, np.concatenate([[True], np.isin(others, standpoint.related)]))
     mean, contributions = attribute(standpoint, beside, score)
-    told = _told(standpoint, beside, str(src), str(dst), description)
+    told = _told(standpoint, beside, src, dst, description)
     reasons = [_reason(group, told, contribution) for group, contribution in contributions.items()]
     reasons.sort(key=lambda reason: -abs(reason.contribution))
     return Explanation(
@@ -159,7 +164,7 @@ def explain_score(standpoint: Standpoint, cand: int, src: Hashable, dst: Hashabl
     )
 
 
-def _told(standpoint: Standpoint, plan: ScorePlan, src: str, dst: str, description: Description) -> Told:
+def _told(standpoint: Standpoint, plan: ScorePlan, src: Hashable, dst: Hashable, description: Description) -> Told:
     """Everything that sentences about these two are made of; `plan` is of the candidate and then of the others."""
     state, cand = standpoint.state, int(plan.cand[0])
     config, shape = state.model.config, state.model.shape
@@ -174,6 +179,7 @@ def _told(standpoint: Standpoint, plan: ScorePlan, src: str, dst: str, descripti
         others={name: facts[1:, column] for name, column in COLUMN.items()},
         clock=Clock(description.dates, shape.mean_gap),
         fade=config.features.activity_decay * shape.mean_gap,
+        span=float(standpoint.t - state.origin),
         window=config.model.edgebank_window * shape.mean_gap,
         reads=facts_read(standpoint),
         relation=str(relation),
@@ -186,7 +192,7 @@ def _told(standpoint: Standpoint, plan: ScorePlan, src: str, dst: str, descripti
 
 def _names(standpoint: Standpoint, nodes: list[int]) -> tuple[str, ...]:
     external = standpoint.state.ids.external
-    return tuple(sentences.shortened(str(external[node])) for node in nodes)
+    return tuple(sentences.shortened(external[node]) for node in nodes)
 
 
 def _reason(group: str, told: Told, contribution: float) -> Reason:
@@ -195,15 +201,20 @@ def _reason(group: str, told: Told, contribution: float) -> Reason:
         title=GROUPS[group].title,
         sentence=GROUPS[group].sentence(told),
         contribution=contribution,
-        facts=[_fact_shown(name, told) for name in COLUMN if ABOUT[name] == group and name in told.reads],
+        facts=[_fact_shown(fact, told) for fact in FACTS if ABOUT[fact.name] == group and _says_something(fact, told)],
     )
 
 
-def _fact_shown(name: str, told: Told) -> FactShown:
-    fact = FACTS[COLUMN[name]]
-    value, usual = told.facts[name], float(np.median(told.others[name]))
+def _says_something(fact: Fact, told: Told) -> bool:
+    """Whether the score reads it, and it is not for everybody what it is for nodes never seen."""
+    anybody = np.append(told.others[fact.name], told.facts[fact.name])
+    return fact.name in told.reads and bool((anybody != fact.unseen).any())
+
+
+def _fact_shown(fact: Fact, told: Told) -> FactShown:
+    value, usual = told.facts[fact.name], float(np.median(told.others[fact.name]))
     says = fact.says.format(src=told.src, dst=told.dst)
-    return FactShown(name, says, value, usual, told.clock.shown(fact, value), told.clock.shown(fact, usual))
+    return FactShown(fact.name, says, value, usual, told.clock.shown(fact, value), told.clock.shown(fact, usual))
 
 
 def _why(reasons: list[Reason]) -> str:
@@ -279,10 +290,9 @@ def _drift(standpoint: Standpoint, node: int, name: Hashable) -> Drift:
 
 def _lines(e: Explanation) -> list[str]:
     relation = "" if e.edge_type is None else f", relation {e.edge_type}"
-    lines = [f"{e.src} -> {e.dst} at {e.t}{relation}: score {e.score:z.4f}", e.baseline.says]
-    worth = [reason for reason in e.reasons if abs(reason.contribution) >= SMALL]
-    lines += [f"  {reason.contribution:+z.2f}  {reason.title}: {reason.sentence}" for reason in worth]
-    lines.append(f"{e.source.title}: {e.source.sentence}; that is the same for every destination")
+    lines = [f"{e.src} -> {e.dst} at {sentences.moment(e.t)}{relation}: score {e.score:z.4f}", e.baseline.says]
+    lines += [f"  {reason.contribution:+z.2f}  {reason.title}: {reason.sentence}" for reason in e.telling]
+    lines.append(f"{e.src}: {e.source.sentence}; that is the same for every destination")
     return lines + [e.remark] * bool(e.remark)
 
 
@@ -297,6 +307,6 @@ def _number_lines(e: Explanation) -> list[str]:
     lines.append(f"distance in synchronized coordinates {e.distance:.4f}")
     for title, neighbors in (("nearest partners", e.nearest_partners), ("nearest of all", e.nearest)):
         lines.append(f"{title}: " + (", ".join(f"{n.node} ({n.distance:.3f})" for n in neighbors) or "none"))
-    lines.append("last shared events: " + (", ".join(str(t) for t, _ in e.shared) or "none remembered"))
+    lines.append("last shared events: " + (", ".join(sentences.moment(t) for t, _ in e.shared) or "none remembered"))
     lines += [f"frame of {d.node} has turned by up to {d.degrees:.1f} degrees" for d in e.drift]
     return lines

@@ -7,6 +7,7 @@ Times are durations here, hours and days where times are dates; mean gaps are fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,6 +23,8 @@ _SPANS = {"this hour": 3600, "today": 86_400, "this week": 604_800, "this month"
 _OF_BLOCK = {"common_neighbors": "common", "two_hop": "paths", "walks": "paths", "successor": "moves"}
 _ONE_STEP = ("walk_01", "walk_10", "walk_cos_01", "walk_cos_10")
 _LONGER = tuple(f"walk_{i}{j}" for i in range(STEPS + 1) for j in range(STEPS + 1) if i + j > 1)
+_BELOW_SECONDS = re.compile(r"(:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?$")
+LETTERS = 24  # of a name inside a sentence
 NAMED = 2  # common neighbors that are called by name
 
 
@@ -51,8 +54,10 @@ class Clock(NamedTuple):
                 return plural(int(seconds / length), unit)
         return plural(int(seconds), "second") if seconds >= 1 else "less than a second"
 
-    def lately(self, fade: float) -> str:
-        """When events were that have not faded yet, `fade` being the time in which they do."""
+    def lately(self, fade: float, span: float) -> str:
+        """When events were that have not faded yet, `fade` being the time in which they do; all took a `span`."""
+        if fade >= span:
+            return "so far"
         if not self.dates:
             return "lately"
         away = {word: abs(np.log(fade / _SECOND / length)) for word, length in _SPANS.items()}
@@ -79,15 +84,24 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def most(rank: float) -> str:
-    """How many of the others."""
-    share = "all" if rank > 0.99 else "none of" if rank < 0.01 else f"{percent(rank)} of"
-    return f"{share} the others"
+def beside(rank: float, above: str, below: str) -> str:
+    """How the candidate stands to the others, in the word for more or in the one for less."""
+    share = max(rank, 1 - rank)
+    most = "all the others" if share > 0.99 else f"{percent(share)} of the others"
+    return f"{above if rank >= 0.5 else below} than {most}"
 
 
-def shortened(name: str, letters: int = 36) -> str:
-    """A name with its middle left out where it is long: ids differ at their ends."""
-    return name if len(name) <= letters else f"{name[: letters // 2]}…{name[-(letters // 2 - 1) :]}"
+def shortened(name: object) -> str:
+    """A name with most of its middle left out where it is long: ids differ at their ends, and more so at the last."""
+    text = str(name)
+    return text if len(text) <= LETTERS else f"{text[: LETTERS // 3]}…{text[1 - LETTERS + LETTERS // 3 :]}"
+
+
+def moment(when: object) -> str:
+    """A time as a person wants to read it: of a date the seconds and no more; its zone is the data's."""
+    if not isinstance(when, str):
+        return str(when)
+    return _BELOW_SECONDS.sub(r"\1", when.replace("T", " "))
 
 
 def measured(score: float, mean: float, some: int, of: int) -> str:
@@ -123,6 +137,7 @@ class Told:
     others: dict[str, F64]  # the same facts of other destinations
     clock: Clock
     fade: float  # the time in which events of `*_recent` fade
+    span: float  # from the first event to the question
     window: float  # of EdgeBank; 0 is unlimited
     reads: frozenset[str]  # facts on which the score depends
     relation: str = ""  # the one asked about, where there are several
@@ -130,6 +145,16 @@ class Told:
     last: tuple[str, ...] = ()  # where the source went last, latest first
     common: tuple[str, ...] = ()  # recent partners of both, those met last first
     distances: tuple[float, F64] = (0.0, np.zeros(0))  # from the source: the candidate's state and those of the others
+
+    @property
+    def it(self) -> str:
+        """The candidate in a sentence about it: by its name, unless that is too long to be read so often."""
+        return "it" if "…" in self.dst else self.dst
+
+    @property
+    def who(self) -> str:
+        """The source in a sentence."""
+        return "the source" if "…" in self.src else self.src
 
     def ago(self, gap: str) -> str:
         """When the event of a gap was."""
@@ -175,16 +200,16 @@ def destination(told: Told) -> str:
     """The candidate by itself: how much it is chosen, by anybody."""
     facts, others = told.facts, told.others
     if not facts["dst_count"]:
-        return f"{told.dst} has never been seen"
+        return f"{told.it} has never been seen"
     if not facts["dst_in_count"]:
-        return f"{told.dst} has been a source only, {times(facts['dst_count'])}"
-    count = f"{plural(facts['dst_in_count'], 'event')} to it so far, last {told.ago('dst_in_gap')}"
+        return f"{told.it} has been a source only, {times(facts['dst_count'])}"
+    count = f"{plural(facts['dst_in_count'], 'event')} to it, last {told.ago('dst_in_gap')}"
     if "dst_recent" not in told.reads:
-        return f"{told.dst}: {count}"
+        return f"{told.it}: {count}"
     rank = told.rank(facts["dst_recent"] * facts["dst_in_share"], others["dst_recent"] * others["dst_in_share"])
     degrees = ((0.9, "very popular"), (0.65, "popular"), (0.35, "as popular as most"), (0.1, "less popular than most"))
     degree = next((words for least, words in degrees if rank >= least), "hardly chosen")
-    return f"{told.dst} is {degree} {told.clock.lately(told.fade)}: {count}"
+    return f"{told.it} is {degree} {told.clock.lately(told.fade, told.span)}: {count}"
 
 
 def common(told: Told) -> str:
@@ -202,39 +227,38 @@ def paths(told: Told) -> str:
     parts = []
     if "two_hop_count" in told.reads:
         ways = told.facts["two_hop_count"]
-        share = percent(told.facts["two_hop_share"])
-        says = f"{number(ways)} ways to {told.dst} by way of two others, {share} of those from {told.src}"
-        parts.append(says if ways else f"no way to {told.dst} by way of two others")
+        standing = beside(told.rank(ways, told.others["two_hop_count"]), "more", "fewer")
+        parts.append(f"{number(ways) if ways else 'no'} ways to {told.it} by way of two others, {standing}")
     if _LONGER[0] in told.reads:
         own = sum(told.facts[name] for name in _LONGER)
         others = np.sum([told.others[name] for name in _LONGER], axis=0)
-        parts.append(f"longer paths lead to it more than to {most(told.rank(own, others))}")
-    return "; ".join(parts)
+        parts.append(f"over longer paths {told.it} is {beside(told.rank(own, others), 'nearer', 'farther')}")
+    return ", ".join(parts)
 
 
 def moves(told: Told) -> str:
     """What tends to come after the places where the source went last."""
     if not told.last:
-        return f"{told.src} has not gone anywhere yet"
+        return f"{told.who} has not gone anywhere yet"
     found: dict[str, str] = {}
     for k, place in enumerate(told.last, 1):
         count, share = told.facts[f"succ_count_{k}"], told.facts[f"succ_share_{k}"]
         if count:
             found.setdefault(place, f"{count:,.0f} of {plural(count / share, 'move')} on from {place}")
     if found:
-        return f"{told.dst} came next in {listed(list(found.values()))}, where {told.src} went last"
-    return f"{told.dst} never came next after {listed(list(dict.fromkeys(told.last)))}, where {told.src} went last"
+        return f"{told.it} came next in {listed(list(found.values()))}, where {told.who} went last"
+    return f"{told.it} never came next after {listed(list(dict.fromkeys(told.last)))}, where {told.who} went last"
 
 
 def states(told: Told) -> str:
     """How near the learned states of the two are."""
     own, others = told.distances
-    return f"its state is nearer to that of {told.src} than those of {most(told.rank(-own, -others))}"
+    return f"{told.it} is {beside(told.rank(-own, -others), 'nearer', 'farther')} in common coordinates"
 
 
 def kind(told: Told) -> str:
     """The candidate's type."""
-    return f"{told.dst} is of type {told.kind}"
+    return f"{told.it} is of type {told.kind}"
 
 
 class Group(NamedTuple):
