@@ -48,7 +48,7 @@ def live(browser: playwright.Browser, run: Path) -> None:
         page.fill("#src", SOURCE)
         page.click("#go")
         page.click("#ranking li:nth-child(2) .row")
-        page.wait_for_selector("#ranking .why dl")
+        page.wait_for_selector("#ranking .why li")
         playwright.expect(page.locator("#tail")).not_to_be_empty()  # the tile of the time that the ranking took
         page.locator("h1").click()  # takes the focus ring away
         page.mouse.move(0, 0)

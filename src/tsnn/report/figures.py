@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from tsnn.evaluation.slices import Slice
+from tsnn.evaluation.slices import FIRM, Slice
 from tsnn.report.trace import PARTS, Trace
 from tsnn.report.view import View
 from tsnn.types import F64
@@ -26,7 +26,6 @@ FAINT = "#7b8794"
 GRID = "#e4e7eb"
 RUNS = ("#2563a8", "#d97706", "#178a62", "#a83279", "#6b4fbb", "#8a6d1f")  # C0, C1, ... below; told apart in gray too
 PART = {"geometric": "#2563a8", "residual": "#d97706", "edgebank": "#178a62"}
-FIRM = 30  # events below which a figure is pale: a few of them decide it
 LOSSES = {  # what each loss asks for, by the name that the journal has for it
     "ce": ("ranking", "the event above its negatives"),
     "binary": ("binary", "is it the event or a negative, each by itself"),
@@ -164,6 +163,7 @@ def share_bars(views: Sequence[View]) -> str:
                 left += 100 * share
         axes.set_yticks(range(len(views)), [view.name for view in reversed(views)])
         axes.set(title="Share in the variance of the score, %")
+        axes.margins(x=0)
         axes.grid(axis="y", visible=False)
         axes.legend(ncols=3, loc="upper left", bbox_to_anchor=(0, -0.25))
     return svg.getvalue()
@@ -209,7 +209,7 @@ def slice_bars(views: Sequence[View], measure: str, title: str, best: float) -> 
         for height, group in heads:
             axes.text(0.01, height, group, transform=place, fontweight="bold", va="center", color=INK)
         axes.set(title=title, ylim=(y - 0.2, 0.1))
-        axes.set_xlim(right=best)  # no figure is above it, so neither is the axis
+        axes.set_xlim(right=min(best, axes.get_xlim()[1]))  # no figure is above the best, so neither is the axis
         if len(views) > 1:
             axes.legend(loc="upper left", bbox_to_anchor=(0, -0.08), ncols=2)
     return svg.getvalue()
