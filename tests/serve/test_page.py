@@ -218,7 +218,8 @@ COLLISIONS = """
   const cells = [...row.children].map(e => { const r = document.createRange(); r.selectNodeContents(e);
     return [e.textContent, r.getBoundingClientRect()]; }).filter(([text, box]) => text.trim() && box.width);
   return cells.flatMap(([a, x], i) => cells.slice(i + 1).filter(([b, y]) =>
-    x.left < y.right - 1 && y.left < x.right - 1 && x.top < y.bottom - 1 && y.top < x.bottom - 1).map(([b]) => a + " | " + b));
+    x.left < y.right - 1 && y.left < x.right - 1 && x.top < y.bottom - 1 && y.top < x.bottom - 1)
+    .map(([b]) => a + " | " + b));
 })
 """
 
