@@ -1,4 +1,4 @@
-"""What the numbers of a stream stand for: which column had which role, how relations are called, what times are.
+"""What the numbers of a stream stand for: columns by role, names of relations, what times are, whether rows have a direction.
 
 A stream carries its description, a Parquet file keeps it among its metadata and a run in data.json: whoever reads one
 of them later needs no options, and sees the names and dates of the table again.
@@ -51,6 +51,7 @@ class Description:
     cleaning: Cleaning = Cleaning()
     relations: tuple[str, ...] = ()  # their names by number; none where the data themselves number them
     dates: bool = False  # times are microseconds since 1970 in UTC, not plain numbers
+    undirected: bool = False  # an event is one of two equals: which of them stood in the first column says nothing
 
     def to_json(self) -> str:
         """As a person may read it."""
@@ -60,6 +61,7 @@ class Description:
             "cleaning": asdict(self.cleaning),
             "relations": list(self.relations),
             "times": times,
+            "events": "undirected" if self.undirected else "directed",
         }
         return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
 
@@ -69,7 +71,8 @@ class Description:
         told = json.loads(text)
         roles = told["roles"] and Roles(**{**told["roles"], "msg": tuple(told["roles"]["msg"])})
         dates = told["times"]["are"] == "dates"
-        return cls(roles, Cleaning(**told["cleaning"]), tuple(told["relations"]), dates)
+        undirected = told.get("events") == "undirected"  # files from before it was said are directed
+        return cls(roles, Cleaning(**told["cleaning"]), tuple(told["relations"]), dates, undirected)
 
     def relation_name(self, number: int) -> str | int:
         """The relation as the table calls it."""

@@ -195,10 +195,23 @@ class EventStream:
     description: Description = field(default=Description(), compare=False)
 
     def __post_init__(self) -> None:
+        if self.undirected:
+            for column, ends in zip(("src", "dst"), _in_one_order(self), strict=True):
+                object.__setattr__(self, column, ends)
         for column in ("src", "dst", "t", "msg", "edge_type", "node_type"):
             values = getattr(self, column)
             if values is not None:
                 object.__setattr__(self, column, _read_only(values))
+
+    @property
+    def undirected(self) -> bool:
+        """Whether an event is one of two equals, seen from both ends."""
+        return self.description.undirected
+
+    @property
+    def direction(self) -> str:
+        """The same as a word."""
+        return "undirected" if self.undirected else "directed"
 
     @property
     def num_events(self) -> int:
@@ -236,9 +249,13 @@ class EventStream:
             edge_type=None if self.edge_type is None else self.edge_type[rows],
         )
 
+    def as_undirected(self) -> EventStream:
+        """The same events as those of two equals."""
+        return self if self.undirected else replace(self, description=replace(self.description, undirected=True))
+
     def fingerprint(self) -> str:
-        """Sixteen hex digits that change when any value of any column, or any id, does."""
-        digest = hashlib.sha256()
+        """Sixteen hex digits that change when any value of any column, any id, or the direction does."""
+        digest = hashlib.sha256(b"undirected;" if self.undirected else b"")
         columns = {
             "src": self.src,
             "dst": self.dst,
@@ -253,6 +270,16 @@ class EventStream:
                 digest.update(f"{label}:{values.dtype.str}:{values.shape};".encode())
                 digest.update(np.ascontiguousarray(values).view(np.uint8).data if values.size else b"")
         return digest.hexdigest()[:16]
+
+
+def _in_one_order(stream: EventStream) -> tuple[I64, I64]:
+    """Both ends of every undirected event, in an order that their ids alone decide.
+
+    So a table and the same table with some rows turned round are one stream, to the last bit of every answer.
+    """
+    keys = stream.ids.keys
+    turned = keys[stream.src] > keys[stream.dst]
+    return np.where(turned, stream.dst, stream.src), np.where(turned, stream.src, stream.dst)
 
 
 def _read_only(values: NDArray[Any]) -> NDArray[Any]:
@@ -273,6 +300,7 @@ def make_stream(
     sort: bool = False,
     roles: Roles | None = None,
     relations: tuple[str, ...] = (),
+    undirected: bool = False,
 ) -> EventStream:
     """A checked stream from columns.
 
@@ -280,6 +308,7 @@ def make_stream(
     hashable in order of appearance, a row's source before its destination. With `ids` they are dense indices into it.
     `node_type` is an array in index order or a mapping from external ids. Dates become microseconds since 1970.
     Relations given as text are numbered as in `relations`, or in sorted order; `roles` names the columns all this was.
+    With `undirected`, an event is one of two equals: which of them is `src` says nothing.
     """
     columns = {"src": _column(src), "dst": _column(dst), "t": _column(t), "edge_type": _column(edge_type)}
     _check_lengths({label: values for label, values in columns.items() if values is not None})
@@ -293,7 +322,8 @@ def make_stream(
     if columns["edge_type"] is not None:
         kinds, relations = _check_codes(columns["edge_type"], "edge_type", relations)
     types = None if node_type is None else _check_node_types(node_type, ids)
-    described = Description(roles, relations=relations if kinds is not None else (), dates=dates)
+    names = relations if kinds is not None else ()
+    described = Description(roles, relations=names, dates=dates, undirected=undirected)
     stream = EventStream(src_index, dst_index, times, ids, features, kinds, types, name, described)
     return _in_order(stream, sort)
 

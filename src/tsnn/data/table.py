@@ -41,19 +41,23 @@ def read_table(
     node_type: NodeTypes = None,
     sort: bool = False,
     like: Description | None = None,
+    undirected: bool = False,
 ) -> EventStream:
     """The events of a CSV or Parquet file (gzip too), by column name.
 
     A column that is not named is the one that played its part when `like` was made (the description of a run or of
-    another stream), or when the file was written by `write_table`; the last resort is src, dst and t.
+    another stream), or when the file was written by `write_table`; the last resort is src, dst and t. Events are
+    `undirected` where one of them says so.
     """
     table = open_table(path)
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
-    roles = _roles(table, named, like, stored_description(path))
+    own = stored_description(path)
+    roles = _roles(table, named, like, own)
     cleaning = like.cleaning if like else Cleaning()
     if sort:
         cleaning = replace(cleaning, sort=True)
-    return _from_columns(table, roles, node_type, cleaning, like, f"table:{_stem(Path(path))}")
+    told = undirected or any(about.undirected for about in (like, own) if about)
+    return _from_columns(table, roles, node_type, cleaning, like, f"table:{_stem(Path(path))}", told)
 
 
 def from_pandas(
@@ -66,11 +70,12 @@ def from_pandas(
     node_type: NodeTypes = None,
     sort: bool = False,
     name: str = "pandas",
+    undirected: bool = False,
 ) -> EventStream:
     """The events of a pandas frame, by column name."""
     columns = {str(label): frame[label] for label in frame.columns}
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
-    return _from_columns(columns, _roles(columns, named), node_type, Cleaning(sort=sort), None, name)
+    return _from_columns(columns, _roles(columns, named), node_type, Cleaning(sort=sort), None, name, undirected)
 
 
 def from_polars(
@@ -83,11 +88,12 @@ def from_polars(
     node_type: NodeTypes = None,
     sort: bool = False,
     name: str = "polars",
+    undirected: bool = False,
 ) -> EventStream:
     """The events of a polars frame, by column name."""
     columns = {label: frame.get_column(label) for label in frame.columns}
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
-    return _from_columns(columns, _roles(columns, named), node_type, Cleaning(sort=sort), None, name)
+    return _from_columns(columns, _roles(columns, named), node_type, Cleaning(sort=sort), None, name, undirected)
 
 
 def from_arrays(
@@ -100,12 +106,15 @@ def from_arrays(
     ids: NodeIds | None = None,
     sort: bool = False,
     name: str = "arrays",
+    undirected: bool = False,
 ) -> EventStream:
     """The events of columns held in memory: numpy, torch, lists."""
-    return make_stream(src, dst, t, msg, edge_type, node_type, ids, name, sort)
+    return make_stream(src, dst, t, msg, edge_type, node_type, ids, name, sort, undirected=undirected)
 
 
-def from_temporal_data(data: Any, sort: bool = False, name: str = "temporal_data") -> EventStream:
+def from_temporal_data(
+    data: Any, sort: bool = False, name: str = "temporal_data", undirected: bool = False
+) -> EventStream:
     """The events of a PyG `TemporalData`, or of anything with `src`, `dst`, `t` and optionally `msg`, `edge_type`."""
     for column in ("src", "dst", "t"):
         if getattr(data, column, None) is None:
@@ -113,7 +122,7 @@ def from_temporal_data(data: Any, sort: bool = False, name: str = "temporal_data
     msg, edge_type = getattr(data, "msg", None), getattr(data, "edge_type", None)
     if msg is not None and len(msg.shape) == 2 and msg.shape[1] == 0:
         msg = None
-    return make_stream(data.src, data.dst, data.t, msg, edge_type, name=name, sort=sort)
+    return make_stream(data.src, data.dst, data.t, msg, edge_type, name=name, sort=sort, undirected=undirected)
 
 
 def open_table(path: Path | str) -> dict[str, NDArray[Any]]:
@@ -190,6 +199,7 @@ def _from_columns(
     cleaning: Cleaning,
     like: Description | None,
     name: str,
+    undirected: bool = False,
 ) -> EventStream:
     src, dst, t = (_pick(table, label) for label in (roles.src, roles.dst, roles.t))
     parts = [_feature_column(_pick(table, label), label) for label in roles.msg]
@@ -197,7 +207,7 @@ def _from_columns(
     kinds = None if roles.edge_type is None else _pick(table, roles.edge_type)
     types = _types_by_id(table, roles, (src, dst), node_type)
     known = like.relations if like else ()
-    stream = make_stream(src, dst, t, features, kinds, types, None, name, cleaning.sort, roles, known)
+    stream = make_stream(src, dst, t, features, kinds, types, None, name, cleaning.sort, roles, known, undirected)
     return replace(stream, description=replace(stream.description, cleaning=cleaning))
 
 
@@ -268,7 +278,7 @@ def write_table(stream: EventStream, path: Path | str) -> None:
         columns[label] = stream.msg[:, i]
     optional = {part: part for part in ("edge_type", "src_type", "dst_type") if part in columns}
     roles = Roles(msg=msg, **optional)
-    described = Description(roles, Cleaning(), stream.description.relations, stream.description.dates)
+    described = replace(stream.description, roles=roles, cleaning=Cleaning())
     table = pa.table(columns).replace_schema_metadata({METADATA: described.to_json()})
     write_whole(Path(path), lambda partial: pq.write_table(table, partial))
 

@@ -28,8 +28,18 @@ def suite_of(name: str) -> Suite:
     return ROSTER.get(name.partition(":")[0], TABLE) if ":" in name else TABLE
 
 
-def load(address: str | Path, like: Description | None = None, **columns: Any) -> EventStream:
-    """The stream at an address; `columns` and `like` say how to read a plain table, as in `read_table`."""
+def load(
+    address: str | Path, like: Description | None = None, *, undirected: bool = False, **columns: Any
+) -> EventStream:
+    """The stream at an address; `columns` and `like` say how to read a plain table, as in `read_table`.
+
+    Events are those of two equals where `undirected` or `like` says so, or the table itself.
+    """
+    stream = _load(address, like, **columns)
+    return stream.as_undirected() if undirected or (like is not None and like.undirected) else stream
+
+
+def _load(address: str | Path, like: Description | None, **columns: Any) -> EventStream:
     suite = suite_of(str(address))
     if suite is not TABLE:
         if columns:
@@ -59,9 +69,12 @@ def list_data() -> list[DataEntry]:
 
 
 def protocol_of(stream: EventStream, name: str | None = None) -> type[Questions]:
-    """The protocol of this name, by default that of the stream's own suite."""
+    """The protocol of this name, by default that of the stream's own suite.
+
+    No suite has questions for undirected events, which are asked about from both ends: they get those of a plain table.
+    """
     if name is None:
-        return suite_of(stream.name).questions
+        return (TABLE if stream.undirected else suite_of(stream.name)).questions
     if name not in PROTOCOLS:
         raise ConfigError(f"protocol {name!r} is none of {', '.join(PROTOCOLS)}.")
     return PROTOCOLS[name]
