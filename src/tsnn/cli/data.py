@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from tsnn.cli.display import console, print_json
-from tsnn.cli.options import Data, DstType, Json, NodeTypeFile, SrcType
+from tsnn.cli.options import Data, DstType, Json, NodeTypeFile, SrcType, Undirected
 from tsnn.cli.train import node_types, table_columns
+from tsnn.data.direction import looks_bipartite, looks_undirected
 from tsnn.data.table import write_table
 from tsnn.evaluation.catalog import default_split, list_data, load
 from tsnn.types import Visibility
@@ -36,9 +37,9 @@ def list_(json: Json = False) -> None:
 
 
 @app.command()
-def show(data: Data, json: Json = False) -> None:
+def show(data: Data, undirected: Undirected = False, json: Json = False) -> None:
     """Counts, time range, ties and split of a stream: what a figure on it will depend on."""
-    stream = load(data)
+    stream = load(data, undirected=undirected)
     split = default_split(stream)
     tied = int((Visibility.parse("strict").cuts(stream.t) < np.arange(stream.num_events)).sum())
     facts = {
@@ -59,14 +60,20 @@ def show(data: Data, json: Json = False) -> None:
         "validation": split.val_end - split.train_end,
         "test": split.stream.num_events - split.val_end,
         "new_nodes": int(split.new_node.sum()),
+        "direction": stream.direction,
     }
+    if remark := looks_undirected(stream) or looks_bipartite(stream):
+        facts["looks"] = remark
     if json:
         print_json(facts)
         return
     table = Table("fact", "value")
     for name, value in facts.items():
-        table.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
+        if name != "looks":
+            table.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
     Console().print(table)
+    if remark:
+        Console().print(remark, highlight=False)
 
 
 @app.command("import")
@@ -84,10 +91,11 @@ def import_(
     dst_type: DstType = None,
     node_type: NodeTypeFile = None,
     sort: Annotated[bool, typer.Option(help="Sort the rows by time.")] = False,
+    undirected: Undirected = False,
 ) -> None:
     """Check a table, sort it if asked, and write it as a stream that `tsnn train` reads as it is."""
     types = node_types(src_type, dst_type, node_type)
     columns = table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type, node_type=types, sort=sort)
-    stream = load(path, **columns)
+    stream = load(path, undirected=undirected, **columns)
     write_table(stream, out)
     Console().print(f"{stream.num_events:,} events of {stream.num_nodes:,} nodes written to {out}")

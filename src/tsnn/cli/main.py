@@ -6,6 +6,7 @@ A verb imports what it works with when it is called: help and refusals need not 
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import NoReturn
 
 import typer
@@ -52,6 +53,7 @@ INTERRUPTED = 130  # what typer makes of an interruption
 
 def main() -> None:
     """Entry point of the `tsnn` command."""
+    warnings.formatwarning = lambda message, *_, **__: f"tsnn: {message}\n"
     try:
         status = app(standalone_mode=False, prog_name="tsnn")
     except TsnnError as error:

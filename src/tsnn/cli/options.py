@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tsnn.data.question import CANDIDATES
 from tsnn.evaluation.catalog import ADDRESSES
 
 Data = Annotated[str, typer.Argument(help=f"{ADDRESSES}.")]
@@ -19,6 +20,14 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="section.key=v
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 PopulationSize = Annotated[int | None, typer.Option(min=1, help="Train so many runs at once, on a GPU.")]
+Undirected = Annotated[
+    bool,
+    typer.Option("--undirected", help="Events are of two equals: which of the two stands first says nothing."),
+]
+Candidates = Annotated[
+    str | None,
+    typer.Option(help=f"Who may be the answer: {' or '.join(CANDIDATES)} (every node). By default past destinations."),
+]
 SrcType = Annotated[str | None, typer.Option(help="Column that holds the node type of the source.")]
 DstType = Annotated[str | None, typer.Option(help="Column that holds the node type of the destination.")]
 NodeTypeFile = Annotated[

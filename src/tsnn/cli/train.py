@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tsnn.cli.display import console, print_figures, print_json, shown_bar
-from tsnn.cli.options import Data, DstType, Json, NodeTypeFile, Settings, SrcType
+from tsnn.cli.options import Candidates, Data, DstType, Json, NodeTypeFile, Settings, SrcType, Undirected
 from tsnn.config import Config, parse_override
+from tsnn.data.direction import looks_bipartite
 from tsnn.errors import ConfigError
 from tsnn.evaluation.catalog import load
 from tsnn.files import check_folder_target
@@ -35,6 +36,8 @@ def train(
     src_type: SrcType = None,
     dst_type: DstType = None,
     node_type: NodeTypeFile = None,
+    undirected: Undirected = False,
+    candidates: Candidates = None,
     compare: Annotated[bool, typer.Option(help="Evaluate the baselines beside the model.")] = True,
     json: Json = False,
 ) -> None:
@@ -44,9 +47,13 @@ def train(
     from tsnn.training.train import train as train_run
 
     check_folder_target(out)
-    settings = Config.build(config, dict(parse_override(text) for text in set_ or []))
+    told = dict(parse_override(text) for text in set_ or [])
+    settings = Config.build(config, told | ({"train.candidates": candidates} if candidates else {}))
     types = node_types(src_type, dst_type, node_type)
-    stream = load(data, **table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type, node_type=types))
+    columns = table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type, node_type=types)
+    stream = load(data, undirected=undirected, **columns)
+    if remark := looks_bipartite(stream):
+        console.print(remark, style="dim", highlight=False)
     tracers: list[Tracer] = []
 
     def follow(scorer: ModelScorer, questions: Questions) -> list[Tracer]:

@@ -1,4 +1,4 @@
-"""What the numbers of a stream stand for: columns by role, names of relations, what times are, whether rows have a direction.
+"""What the numbers of a stream stand for: columns by role, names of relations, what times are, rows with a direction.
 
 A stream carries its description, a Parquet file keeps it among its metadata and a run in data.json: whoever reads one
 of them later needs no options, and sees the names and dates of the table again.

@@ -96,7 +96,8 @@ class Question:
     def may_answer(self, in_degree: I64, node_type: I64 | None) -> Bool:
         """Which nodes may be the answer, given how often each has been a destination so far.
 
-        In an undirected event either end is one. Where nodes have types, one of a type that has been a destination may be the next, though never chosen yet.
+        In an undirected event either end is one.
+        Where nodes have types, one of a type that has been a destination may be the next, though never chosen yet.
         """
         chosen: Bool = in_degree > 0
         if self.candidates == "all":
@@ -117,7 +118,7 @@ class Asks(NamedTuple):
 
 
 def asks(stream: EventStream, rows: I64) -> Asks:
-    """A source is asked for its destination, and either end of an undirected event for the other: twice, but for loops."""
+    """A source is asked for its destination, either end of an undirected event for the other; a loop has one end."""
     src, dst = stream.src[rows], stream.dst[rows]
     if not stream.undirected:
         return Asks(rows, src, dst)

@@ -22,7 +22,6 @@ from tsnn.evaluation.card import UPDATES, Card, Result, data_card, split_card, v
 from tsnn.evaluation.metrics import quick_average_precision, rank_metrics, ranks
 from tsnn.types import F64, I64, Bool
 
-
 BOTH_ENDS = "undirected events: either end is asked for the other, so an event is two positives"
 
 

@@ -13,7 +13,6 @@ from tsnn.errors import ConfigError
 from tsnn.evaluation.metrics import rank_metrics
 from tsnn.evaluation.questions import Outcomes, RankedQuestions
 from tsnn.evaluation.suite import benchmark, data_root
-from tsnn.types import I64
 
 _COUNTS = {"tgbl-wiki": (9_227, 157_474)}  # nodes and events, as measured on the files themselves
 

@@ -29,7 +29,7 @@ from tsnn.types import I32, Bool
 
 @dataclass(frozen=True)
 class StreamShape:
-    """What a model knows of its stream: what decides the shapes of the parameters, the unit of its inputs, the direction."""
+    """What of a stream decides the shapes of the parameters, the unit of its inputs, and whether it has a direction."""
 
     msg_dim: int
     num_relations: int

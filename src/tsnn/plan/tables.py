@@ -48,7 +48,7 @@ class Tables(NamedTuple):
     succ_total: Annotated[I64, shaped("node")]  # moves that left this destination
     # sums of signatures at the ends of walks; layer 0 is the node's own
     walk: Annotated[NDArray[np.float32], shaped("node", STEPS + 1, "walk_dim")]
-    pair_key: Annotated[I64, shaped("pair", fill=EMPTY)]  # source << 32 | destination; undirected, the lower index first
+    pair_key: Annotated[I64, shaped("pair", fill=EMPTY)]  # source << 32 | destination, as `link_of` orders them
     pair_count: Annotated[I64, shaped("pair")]
     pair_last: Annotated[F64, shaped("pair")]
     pair_strength: Annotated[F64, shaped("pair")]  # length of the last message
