@@ -15,6 +15,17 @@ from typing import Any
 from tsnn.data.times import EXAMPLE, Time, instant, is_date_number, iso, moment, number_of_time
 from tsnn.errors import InputError
 
+PARTS = {
+    "src": "source",
+    "dst": "destination",
+    "t": "time",
+    "msg": "feature",
+    "edge_type": "relation",
+    "src_type": "type of the source",
+    "dst_type": "type of the destination",
+}
+"""What a column can be read as, in words."""
+
 
 @dataclass(frozen=True)
 class Roles:
@@ -28,11 +39,16 @@ class Roles:
     src_type: str | None = None  # of the node, where the rows say it
     dst_type: str | None = None
 
+    def by_part(self) -> list[tuple[str, str]]:
+        """Every part with a column that plays it; several may be features."""
+        told = {part: getattr(self, part) for part in PARTS}
+        several = {part: columns if isinstance(columns, tuple) else (columns,) for part, columns in told.items()}
+        return [(part, column) for part, columns in several.items() for column in columns if column is not None]
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that plays one."""
-        optional = (self.edge_type, self.src_type, self.dst_type)
-        return (self.src, self.dst, self.t, *self.msg, *(column for column in optional if column))
+        return tuple(column for _, column in self.by_part())
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,15 @@ class Cleaning:
     drop_missing: bool = False
     dedupe: bool = False
     missing_relation: str | None = None  # the kind of an event whose relation is missing
+
+    def beside(self, other: Cleaning) -> Cleaning:
+        """What either of the two does."""
+        return Cleaning(
+            self.sort or other.sort,
+            self.drop_missing or other.drop_missing,
+            self.dedupe or other.dedupe,
+            self.missing_relation or other.missing_relation,
+        )
 
 
 @dataclass(frozen=True)
@@ -120,11 +145,15 @@ def number_of(name: Any, relations: tuple[str, ...]) -> int:
     try:
         return relations.index(str(name))
     except ValueError:
-        known = listed(relations)
-        close = get_close_matches(str(name), relations, 1)
-        meant = f"; did you mean {close[0]!r}?" if close else "; name one of these."
+        meant = did_you_mean(name, relations) or "name one of these."
         what = "no relation is given" if name is None else f"relation {name!r} is unknown"
-        raise InputError(f"{what}, the known ones are {known}{meant}") from None
+        raise InputError(f"{what}, the known ones are {listed(relations)}; {meant}") from None
+
+
+def did_you_mean(name: Any, known: tuple[str, ...]) -> str:
+    """A question that names the known name that is most like this one, if any is."""
+    close = get_close_matches(str(name), known, 1)
+    return f"did you mean {close[0]!r}?" if close else ""
 
 
 def listed(names: tuple[str, ...], most: int = 8) -> str:
