@@ -124,9 +124,9 @@ TABLES = {
     "empty": ("", "is empty"),
     "header alone": ("src,dst,t\n", "no events"),
     "one row": ("src,dst,t\na,b,1\n", "1 / 0 / 0"),
-    "time in words": ("src,dst,t\na,b,noon\nc,d,2\n", "not numbers"),
-    "backward": ("src,dst,t\na,b,3\nc,d,2\n", "tsnn data import --sort"),
-    "no destination": ("src,dst,t\na,,1\nc,d,2\n", "a node id is missing"),
+    "time in words": ("src,dst,t\na,b,noon\nc,d,2\n", "line 2 of table.csv is 'noon', neither a number"),
+    "backward": ("src,dst,t\na,b,3\nc,d,2\n", "at line 3 of table.csv; sort them with --sort"),
+    "no destination": ("src,dst,t\na,,1\nc,d,2\n", "the destination of line 2 of table.csv is missing"),
 }
 
 

@@ -7,11 +7,24 @@ of them later needs no options, and sees the names and dates of the table again.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
+from tsnn.data.times import EXAMPLE, Time, instant, is_date_number, iso, moment, number_of_time
 from tsnn.errors import InputError
+
+PARTS = {
+    "src": "source",
+    "dst": "destination",
+    "t": "time",
+    "msg": "feature",
+    "edge_type": "relation",
+    "src_type": "type of the source",
+    "dst_type": "type of the destination",
+}
+"""What a column can be read as, in words."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +39,16 @@ class Roles:
     src_type: str | None = None  # of the node, where the rows say it
     dst_type: str | None = None
 
+    def by_part(self) -> list[tuple[str, str]]:
+        """Every part with a column that plays it; several may be features."""
+        told = {part: getattr(self, part) for part in PARTS}
+        several = {part: columns if isinstance(columns, tuple) else (columns,) for part, columns in told.items()}
+        return [(part, column) for part, columns in several.items() for column in columns if column is not None]
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that plays one."""
-        optional = (self.edge_type, self.src_type, self.dst_type)
-        return (self.src, self.dst, self.t, *self.msg, *(column for column in optional if column))
+        return tuple(column for _, column in self.by_part())
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,15 @@ class Cleaning:
     dedupe: bool = False
     missing_relation: str | None = None  # the kind of an event whose relation is missing
 
+    def beside(self, other: Cleaning) -> Cleaning:
+        """What either of the two does."""
+        return Cleaning(
+            self.sort or other.sort,
+            self.drop_missing or other.drop_missing,
+            self.dedupe or other.dedupe,
+            self.missing_relation or other.missing_relation,
+        )
+
 
 @dataclass(frozen=True)
 class Description:
@@ -51,17 +78,20 @@ class Description:
     cleaning: Cleaning = Cleaning()
     relations: tuple[str, ...] = ()  # their names by number; none where the data themselves number them
     dates: bool = False  # times are microseconds since 1970 in UTC, not plain numbers
+    zone: str = "UTC"  # in which dates are shown, and meant where they name none
+    path: str | None = field(default=None, compare=False)  # of the table, where it was a file
     undirected: bool = False  # an event is one of two equals: which of them stood in the first column says nothing
 
     def to_json(self) -> str:
         """As a person may read it."""
-        times = {"are": "dates", "unit": "us", "zone": "UTC"} if self.dates else {"are": "numbers"}
+        times = {"are": "dates", "unit": "us", "zone": self.zone} if self.dates else {"are": "numbers"}
         told = {
             "roles": None if self.roles is None else asdict(self.roles),
             "cleaning": asdict(self.cleaning),
             "relations": list(self.relations),
             "times": times,
             "events": "undirected" if self.undirected else "directed",
+            "path": self.path,
         }
         return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
 
@@ -70,9 +100,32 @@ class Description:
         """Read what `to_json` wrote."""
         told = json.loads(text)
         roles = told["roles"] and Roles(**{**told["roles"], "msg": tuple(told["roles"]["msg"])})
-        dates = told["times"]["are"] == "dates"
+        dates, zone = told["times"]["are"] == "dates", told["times"].get("zone", "UTC")
+        path = told.get("path")  # runs of the first version do not say it
         undirected = told.get("events") == "undirected"  # files from before it was said are directed
-        return cls(roles, Cleaning(**told["cleaning"]), tuple(told["relations"]), dates, undirected)
+        return cls(roles, Cleaning(**told["cleaning"]), tuple(told["relations"]), dates, zone, path, undirected)
+
+    def parse_time(self, value: Any) -> Time:
+        """A time as the stream counts it: from a number, and of dates also from a date, an ISO text or "now"."""
+        number = number_of_time(value)
+        if not self.dates:
+            if number is None:
+                raise InputError(f"time {value!r} is not a finite number; give it in the unit of the training data.")
+            return number
+        if number is None:
+            number = instant(value, self.zone)
+        if not is_date_number(number):
+            raise InputError(f"time {value!r} is no date from 1970 on in microseconds; write it like {EXAMPLE}.")
+        return number
+
+    def moment(self, t: Time) -> Time | datetime:
+        """A time of the stream as Python reckons with it: a date of the stream's zone, or the number that it is."""
+        return moment(t, self.zone) if self.dates and is_date_number(t) else t
+
+    def show_time(self, t: Time | datetime) -> Time | str:
+        """A time of the stream as people read it, and as `parse_time` takes it back: an ISO text, or the number."""
+        when = t if isinstance(t, datetime) else self.moment(t)
+        return iso(when) if isinstance(when, datetime) else when
 
     def relation_name(self, number: int) -> str | int:
         """The relation as the table calls it."""
@@ -80,6 +133,8 @@ class Description:
 
     def relation_number(self, name: Any, num_relations: int) -> int:
         """The number of a relation; where the table has names, a name and nothing else."""
+        if name is None and self.cleaning.missing_relation is not None:
+            name = self.cleaning.missing_relation
         if self.relations:
             return number_of(name, self.relations)
         number = int(name) if isinstance(name, str) and name.isdecimal() else name
@@ -93,8 +148,18 @@ def number_of(name: Any, relations: tuple[str, ...]) -> int:
     try:
         return relations.index(str(name))
     except ValueError:
-        known = ", ".join(relations)
-        close = get_close_matches(str(name), relations, 1)
-        meant = f"; did you mean {close[0]!r}?" if close else "; name one of these."
+        meant = did_you_mean(name, relations) or "name one of these."
         what = "no relation is given" if name is None else f"relation {name!r} is unknown"
-        raise InputError(f"{what}, the known ones are {known}{meant}") from None
+        raise InputError(f"{what}, the known ones are {listed(relations)}; {meant}") from None
+
+
+def did_you_mean(name: Any, known: tuple[str, ...]) -> str:
+    """A question that names the known name that is most like this one, if any is."""
+    close = get_close_matches(str(name), known, 1)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def listed(names: tuple[str, ...], most: int = 8) -> str:
+    """Names in a sentence; of very many, the first few."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -35,11 +35,12 @@ def load(
 
     Events are those of two equals where `undirected` or `like` says so, or the table itself.
     """
-    stream = _load(address, like, **columns)
-    return stream.as_undirected() if undirected or (like is not None and like.undirected) else stream
+    undirected = undirected or (like is not None and like.undirected)
+    stream = _load(address, like, undirected, **columns)
+    return stream.as_undirected() if undirected else stream
 
 
-def _load(address: str | Path, like: Description | None, **columns: Any) -> EventStream:
+def _load(address: str | Path, like: Description | None, undirected: bool, **columns: Any) -> EventStream:
     suite = suite_of(str(address))
     if suite is not TABLE:
         if columns:
@@ -49,7 +50,7 @@ def _load(address: str | Path, like: Description | None, **columns: Any) -> Even
     if not path.is_dir():
         if not path.exists() and ":" in str(path):
             raise InputError(f"{path} is no known address; use {ADDRESSES}.")
-        return TABLE.load(path, like=like, **columns)
+        return TABLE.load(path, like=like, undirected=undirected, **columns)
     for suite in ROSTER.values():
         stream = suite.read_folder(path)
         if stream is not None:
