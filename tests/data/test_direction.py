@@ -13,6 +13,7 @@ from tsnn.data.negatives import NegativePool, draw_training_negatives
 from tsnn.data.question import Question, asks
 from tsnn.data.table import from_arrays, read_table, write_table
 from tsnn.errors import InputError
+from tsnn.evaluation.catalog import load
 
 
 def contacts(rows: int = 120, people: int = 12, text: bool = False) -> tuple[list, list, np.ndarray]:
@@ -121,3 +122,13 @@ def test_users_and_items_look_bipartite_and_not_undirected():
     assert looks_undirected(shop) is None
     assert "no node stands in both columns" in looks_bipartite(shop)
     assert looks_bipartite(from_arrays(*contacts())) is None
+
+
+def test_rows_both_ways_are_repeats_of_an_undirected_event(tmp_path):
+    src, dst, t = contacts()
+    rows = {(int(time), *ends) for u, v, time in zip(src, dst, t, strict=True) for ends in ((u, v), (v, u))}
+    table = tmp_path / "both.csv"
+    table.write_text("t,src,dst\n" + "\n".join(",".join(map(str, row)) for row in sorted(rows)) + "\n")
+    assert read_table(table, dedupe=True).num_events == len(rows)
+    assert read_table(table, dedupe=True, undirected=True).num_events == len(src)
+    assert load(table, dedupe=True, undirected=True).num_events == len(src)

@@ -32,7 +32,7 @@ def looks_undirected(stream: EventStream) -> str | None:
     if _comes_both_ways(stream):
         return (
             "every event stands in the table twice, once in either direction at the same time, so this looks like a "
-            f"list of undirected contacts; {_SAY_SO}, and keep one row of each two."
+            f"list of undirected contacts; {_SAY_SO}, and keep one row of each two with --dedupe."
         )
     return None
 
