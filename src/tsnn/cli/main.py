@@ -16,6 +16,7 @@ from tsnn.cli.data import app as data_app
 from tsnn.cli.demo import demo
 from tsnn.cli.evaluate import evaluate
 from tsnn.cli.explain import explain
+from tsnn.cli.log import app as log_app
 from tsnn.cli.recommend import recommend
 from tsnn.cli.report import report
 from tsnn.cli.reproduce import reproduce
@@ -45,6 +46,7 @@ app.command()(slices)
 app.command()(verify)
 app.command()(report)
 app.add_typer(data_app, name="data")
+app.add_typer(log_app, name="log")
 app.add_typer(bench_app, name="bench")
 
 
