@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tsnn.cli.display import print_figures, print_json, shown_bar
-from tsnn.cli.options import Data, Json, Seed, VisibilityName
+from tsnn.cli.options import Data, Json, Seed, TableOptions, VisibilityName, reads_table
 from tsnn.data.question import Question
 from tsnn.errors import ConfigError
 from tsnn.evaluation.baselines import ROSTER, baseline, told
@@ -23,6 +23,7 @@ _PROTOCOLS = "; ".join(f"{name} ({questions.says})" for name, questions in PROTO
 _STRATEGIES = "; ".join(f"{', '.join(questions.strategies)} ({name})" for name, questions in PROTOCOLS.items())
 
 
+@reads_table
 def evaluate(
     scorer: Annotated[
         str,
@@ -34,12 +35,14 @@ def evaluate(
     negatives: Annotated[str | None, typer.Option(help=f"{_STRATEGIES}. By default the first.")] = None,
     seed: Seed = 0,
     json: Json = False,
+    *,
+    table: TableOptions,
 ) -> None:
     """Evaluate a run or a baseline: every figure comes with what an event was allowed to see."""
     from tsnn.evaluation.evaluate import evaluate as evaluate_scorer
 
     question = Question(Visibility.parse(visibility), negatives=negatives)
-    candidate, split = scorer_and_split(scorer, data, seed)
+    candidate, split = scorer_and_split(scorer, data, seed, table)
     with shown_bar(json) as progress:
         found = evaluate_scorer(candidate, split, question, protocol=protocol, progress=progress)
     result = found.to_dict()
@@ -49,7 +52,7 @@ def evaluate(
         print_figures([result])
 
 
-def scorer_and_split(name: str, data: str, seed: int) -> tuple[Scorer, Split]:
+def scorer_and_split(name: str, data: str, seed: int, table: TableOptions) -> tuple[Scorer, Split]:
     """The run in a folder, or the baseline of that name, and the data it is asked about."""
     from tsnn.evaluation.model import ModelScorer
     from tsnn.training.run import Run
@@ -58,7 +61,7 @@ def scorer_and_split(name: str, data: str, seed: int) -> tuple[Scorer, Split]:
     if not is_baseline and not Path(name).is_dir():
         raise ConfigError(f"{name} is neither a run folder nor one of {', '.join(ROSTER)}.")
     run = None if is_baseline else Run.load(name)
-    split = default_split(load(data, None if run is None else run.description))
+    split = default_split(load(data, None if run is None else run.description, **table))
     if run is None:
         return baseline(name, data=split.stream.name, seed=seed), split
     return ModelScorer(run.model, split.stream), split
