@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tsnn.cli.display import print_figures, print_json, shown_bar
-from tsnn.cli.options import Candidates, Data, Json, Seed, Undirected, VisibilityName
+from tsnn.cli.options import Candidates, Data, Json, Seed, TableOptions, VisibilityName, reads_table
 from tsnn.data.question import Question
 from tsnn.errors import ConfigError
 from tsnn.evaluation.baselines import ROSTER, baseline, told
@@ -24,6 +24,7 @@ _PROTOCOLS = "; ".join(f"{name} ({questions.says})" for name, questions in PROTO
 _STRATEGIES = "; ".join(f"{', '.join(questions.strategies)} ({name})" for name, questions in PROTOCOLS.items())
 
 
+@reads_table
 def evaluate(
     scorer: Annotated[
         str,
@@ -33,16 +34,17 @@ def evaluate(
     protocol: Annotated[str | None, typer.Option(help=f"{_PROTOCOLS}. By default that of the data.")] = None,
     visibility: VisibilityName = "strict",
     candidates: Candidates = None,
-    undirected: Undirected = False,
     negatives: Annotated[str | None, typer.Option(help=f"{_STRATEGIES}. By default the first.")] = None,
     seed: Seed = 0,
     json: Json = False,
+    *,
+    table: TableOptions,
 ) -> None:
     """Evaluate a run or a baseline: every figure comes with what an event was allowed to see."""
     from tsnn.evaluation.evaluate import evaluate as evaluate_scorer
 
     parsed = Visibility.parse(visibility)
-    candidate, split, question = asked_of(scorer, data, seed, undirected)
+    candidate, split, question = asked_of(scorer, data, seed, table)
     question = replace(question, visibility=parsed, negatives=negatives)
     if candidates:
         question = replace(question, candidates=candidates)
@@ -55,8 +57,8 @@ def evaluate(
         print_figures([result])
 
 
-def asked_of(name: str, data: str, seed: int, undirected: bool = False) -> tuple[Scorer, Split, Question]:
-    """The run in a folder, or the baseline of that name; the data it is asked about; what a run was trained for."""
+def asked_of(name: str, data: str, seed: int, table: TableOptions) -> tuple[Scorer, Split, Question]:
+    """The run in a folder, or the baseline of that name; the data it is asked about; what it is made for."""
     from tsnn.evaluation.model import ModelScorer
     from tsnn.training.run import Run
 
@@ -64,7 +66,7 @@ def asked_of(name: str, data: str, seed: int, undirected: bool = False) -> tuple
     if not is_baseline and not Path(name).is_dir():
         raise ConfigError(f"{name} is neither a run folder nor one of {', '.join(ROSTER)}.")
     run = None if is_baseline else Run.load(name)
-    split = default_split(load(data, None if run is None else run.description, undirected=undirected))
+    split = default_split(load(data, None if run is None else run.description, **table))
     if run is None:
         return baseline(name, data=split.stream.name, seed=seed), split, Question()
     return ModelScorer(run.model, split.stream), split, run.question
