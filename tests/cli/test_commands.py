@@ -55,6 +55,27 @@ def test_evaluate_prints_a_table_with_its_protocol(run_folder):
     assert "every earlier row" in result.stdout.replace("\n", " ")
 
 
+def test_a_run_is_trained_evaluated_and_asked_with_its_candidates(tmp_path):
+    """A shop whose users never receive anything: among all nodes they are candidates, by default they are not."""
+    rows = "\n".join(f"user{i % 20},item{i % 7},{i}" for i in range(300))
+    (tmp_path / "shop.csv").write_text(f"src,dst,t\n{rows}\n")
+    data, run = str(tmp_path / "shop.csv"), tmp_path / "run"
+    told = invoke("train", data, "--out", str(run), "--candidates", "all", "--no-compare", *FAST, "--json")
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["card"]["question"]["candidates"] == "all"
+    asked = {
+        word: invoke("evaluate", str(run), data, "--json", *word.split()) for word in ("", "--candidates destinations")
+    }
+    cards = {word: json.loads(result.stdout)["card"] for word, result in asked.items()}
+    assert cards[""]["question"]["candidates"] == "all"
+    assert cards[""]["negatives"]["ranked_against"]["test"] == 26
+    assert cards["--candidates destinations"]["negatives"]["ranked_against"]["test"] == 6
+    recommended = json.loads(invoke("recommend", str(run), "--src", "user3", "--top", "99", "--json").stdout)
+    assert len(recommended["recommendations"]) == 26
+    refused = invoke("evaluate", "edgebank", data, "--candidates", "users").exception
+    assert "are none of destinations, all" in str(refused)
+
+
 def test_a_finished_run_is_not_overwritten(run_folder):
     before = (run_folder / "metrics.json").read_bytes()
     result = invoke("train", SMALL, "--out", str(run_folder), *FAST)
@@ -124,9 +145,9 @@ TABLES = {
     "empty": ("", "is empty"),
     "header alone": ("src,dst,t\n", "no events"),
     "one row": ("src,dst,t\na,b,1\n", "1 / 0 / 0"),
-    "time in words": ("src,dst,t\na,b,noon\nc,d,2\n", "not numbers"),
-    "backward": ("src,dst,t\na,b,3\nc,d,2\n", "tsnn data import --sort"),
-    "no destination": ("src,dst,t\na,,1\nc,d,2\n", "a node id is missing"),
+    "time in words": ("src,dst,t\na,b,noon\nc,d,2\n", "line 2 of table.csv is 'noon', neither a number"),
+    "backward": ("src,dst,t\na,b,3\nc,d,2\n", "at line 3 of table.csv; sort them with --sort"),
+    "no destination": ("src,dst,t\na,,1\nc,d,2\n", "the destination of line 2 of table.csv is missing"),
 }
 
 

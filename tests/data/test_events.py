@@ -1,5 +1,5 @@
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
 
 import numpy as np
@@ -191,11 +191,13 @@ BAD = [
     ({"t": [0.0, np.nan, 1.0]}, "row 1 is nan"),
     ({"t": [0.0, np.inf, 1.0]}, "finite"),
     ({"t": [-1, 0, 1]}, "negative"),
-    ({"t": [0, None, 1]}, "finite|not numbers"),
-    ({"t": ["a", "b", "c"]}, "not numbers"),
-    ({"t": np.array(["0", "1", "2"])}, "convert them"),
+    ({"t": [0, None, 1]}, "row 1 is missing"),
+    ({"t": ["0", "b", "c"]}, "row 0 is '0', neither a number nor an ISO date"),
+    ({"t": np.array([0j, 1j, 2j])}, "convert them"),
     ({"t": np.zeros(3, np.float32)}, "pass float64 or int64"),
-    ({"t": [datetime(2020, 1, 1)] * 3}, "not numbers"),
+    ({"t": [datetime(2020, 1, 1), datetime(2020, 1, 1), datetime(2020, 1, 1, tzinfo=UTC)]}, "row 2 .* a time zone"),
+    ({"t": ["2020-01-01", "2020-01-01 10:00", "2020-01-01T10:00Z"]}, "have a zone and others have none"),
+    ({"t": np.array(["1969-12-31", "1970-01-01", "2020-01-02"], dtype="datetime64[D]")}, "row 0 is before 1970"),
     ({"t": np.array(["2020-01-01", "NaT", "2020-01-02"], dtype="datetime64[D]")}, "missing"),
     ({"t": np.array([0, 1, 2**63], dtype=np.uint64)}, "64 bits"),
     ({"t": np.zeros((3, 1))}, "dimensions"),

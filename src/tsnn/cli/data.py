@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from tsnn.cli.display import console, print_json
-from tsnn.cli.options import Data, DstType, Json, NodeTypeFile, SrcType
-from tsnn.cli.train import node_types, table_columns
+from tsnn.cli.display import console, print_json, print_preview
+from tsnn.cli.options import Data, Json, TableOptions, reads_table
+from tsnn.data.direction import looks_bipartite, looks_undirected
 from tsnn.data.table import write_table
 from tsnn.evaluation.catalog import default_split, list_data, load
 from tsnn.types import Visibility
@@ -36,9 +36,10 @@ def list_(json: Json = False) -> None:
 
 
 @app.command()
-def show(data: Data, json: Json = False) -> None:
-    """Counts, time range, ties and split of a stream: what a figure on it will depend on."""
-    stream = load(data)
+@reads_table
+def show(data: Data, json: Json = False, *, table: TableOptions) -> None:
+    """How a table was understood; counts, time range, ties and split: what a figure on it will depend on."""
+    stream = load(data, **table)
     split = default_split(stream)
     tied = int((Visibility.parse("strict").cuts(stream.t) < np.arange(stream.num_events)).sum())
     facts = {
@@ -50,8 +51,8 @@ def show(data: Data, json: Json = False) -> None:
         "times": len(np.unique(stream.t)),
         "rows_after_a_row_of_the_same_time": tied,
         "self_loops": int((stream.src == stream.dst).sum()),
-        "first_time": float(stream.t[0]),
-        "last_time": float(stream.t[-1]),
+        "first_time": stream.description.show_time(stream.t[0].item()),
+        "last_time": stream.description.show_time(stream.t[-1].item()),
         "msg_dim": stream.msg_dim,
         "relations": stream.num_relations,
         "node_types": stream.num_types,
@@ -59,35 +60,36 @@ def show(data: Data, json: Json = False) -> None:
         "validation": split.val_end - split.train_end,
         "test": split.stream.num_events - split.val_end,
         "new_nodes": int(split.new_node.sum()),
+        "direction": stream.direction,
     }
+    remark = looks_undirected(stream) or looks_bipartite(stream)
     if json:
-        print_json(facts)
+        preview = {"table": stream.preview.to_dict()} if stream.preview else {}
+        print_json(facts | preview | ({"looks": remark} if remark else {}))
         return
-    table = Table("fact", "value")
+    out = Console()
+    if stream.preview:
+        print_preview(stream.preview, out)
+    shown = Table("fact", "value")
     for name, value in facts.items():
-        table.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
-    Console().print(table)
+        counted = isinstance(value, int) and not name.endswith("_time")
+        shown.add_row(name.replace("_", " "), f"{value:,}" if counted else str(value))
+    out.print(shown)
+    if remark:
+        out.print(remark, highlight=False)
 
 
 @app.command("import")
+@reads_table
 def import_(
     path: Annotated[Path, typer.Argument(help="A CSV or Parquet table of events.")],
     out: Annotated[Path, typer.Option(help="Parquet file to write, with columns src, dst, t and what else was named.")],
-    src: Annotated[str | None, typer.Option(help="Column of the source; by default src.")] = None,
-    dst: Annotated[str | None, typer.Option(help="Column of the destination; by default dst.")] = None,
-    t: Annotated[str | None, typer.Option(help="Column of the time; by default t.")] = None,
-    msg: Annotated[
-        list[str] | None, typer.Option(help="Column with an event feature; may be given several times.")
-    ] = None,
-    edge_type: Annotated[str | None, typer.Option(help="Column of the relation.")] = None,
-    src_type: SrcType = None,
-    dst_type: DstType = None,
-    node_type: NodeTypeFile = None,
-    sort: Annotated[bool, typer.Option(help="Sort the rows by time.")] = False,
+    *,
+    table: TableOptions,
 ) -> None:
-    """Check a table, sort it if asked, and write it as a stream that `tsnn train` reads as it is."""
-    types = node_types(src_type, dst_type, node_type)
-    columns = table_columns(src=src, dst=dst, t=t, msg=msg, edge_type=edge_type, node_type=types, sort=sort)
-    stream = load(path, **columns)
+    """Check a table, clean it as asked for, and write it as a stream that every verb reads as it is."""
+    stream = load(path, **table)
     write_table(stream, out)
+    if stream.preview:
+        print_preview(stream.preview, console)
     Console().print(f"{stream.num_events:,} events of {stream.num_nodes:,} nodes written to {out}")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from textwrap import shorten
 from typing import Any
 
 from rich import progress as rich_progress
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
+from tsnn.data.preview import IGNORED, Preview
 from tsnn.types import Progress, unwatched
 
 console = Console(stderr=True)  # progress and remarks; results go to standard output
@@ -21,6 +24,18 @@ console = Console(stderr=True)  # progress and remarks; results go to standard o
 def print_json(value: dict[str, Any]) -> None:
     """One object on standard output and nothing else."""
     print(json.dumps(value, indent=2))
+
+
+def print_preview(preview: Preview, out: Console) -> None:
+    """A table as it was read: every column, and what became of rows that needed something."""
+    out.print(escape(preview.headline()), highlight=False)
+    table = Table("column", "read as", "understood as", "first cell")
+    for view in preview.columns:
+        cells = (escape(text) for text in (view.column, view.part, view.understood, shorten(view.first, 40)))
+        table.add_row(*cells, style="dim" if view.part == IGNORED else None)
+    out.print(table, highlight=False)
+    for sentence in preview.cleaned.sentences():
+        out.print(sentence, highlight=False)
 
 
 COUNTABLE = 1000  # of fewer things than this one wants to know how many are done, of more how fast it goes
@@ -85,4 +100,6 @@ def print_figures(results: list[dict[str, Any]]) -> None:
     out.print(table)
     remark = f"Protocol {card['protocol']}: {card['updates']}. Negatives: {card['negatives']['strategy']}. "
     remark += f"Candidates: {card['question']['candidates']}. "
+    if card["question"].get("direction") == "undirected":
+        remark += "Events: undirected, either end is asked for the other. "
     out.print(remark + f"Figures: {card['aggregation']}.", style="dim", highlight=False)

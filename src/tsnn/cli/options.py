@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tsnn.data.question import CANDIDATES
+from tsnn.errors import ConfigError
 from tsnn.evaluation.catalog import ADDRESSES
 
 Data = Annotated[str, typer.Argument(help=f"{ADDRESSES}.")]
@@ -19,8 +24,70 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="section.key=v
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 PopulationSize = Annotated[int | None, typer.Option(min=1, help="Train so many runs at once, on a GPU.")]
-SrcType = Annotated[str | None, typer.Option(help="Column that holds the node type of the source.")]
-DstType = Annotated[str | None, typer.Option(help="Column that holds the node type of the destination.")]
-NodeTypeFile = Annotated[
-    str | None, typer.Option("--node-type", help="Table of two columns, node and type, in place of --src-type.")
+
+Candidates = Annotated[
+    str | None,
+    typer.Option(help=f"Who may be the answer: {' or '.join(CANDIDATES)} (every node). By default past destinations."),
 ]
+
+TableOptions = dict[str, Any]
+"""How a plain table is to be read, in the words of `read_table`: only what was said."""
+
+
+def _of_table(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel="A plain table")
+
+
+def _table_options(
+    src: Annotated[str | None, _of_table("Column of the source; by default src.")] = None,
+    dst: Annotated[str | None, _of_table("Column of the destination; by default dst.")] = None,
+    t: Annotated[str | None, _of_table("Column of the time; by default t.")] = None,
+    msg: Annotated[
+        list[str] | None, _of_table("Column with an event feature, several times; auto is every numeric one.")
+    ] = None,
+    edge_type: Annotated[str | None, _of_table("Column of the relation.")] = None,
+    src_type: Annotated[str | None, _of_table("Column of the node type of the source.")] = None,
+    dst_type: Annotated[str | None, _of_table("Column of the node type of the destination.")] = None,
+    node_type: Annotated[str | None, _of_table("Table of two columns, node and type, in place of --src-type.")] = None,
+    sort: Annotated[bool, _of_table("Sort the rows by time.", "--sort")] = False,
+    drop_missing: Annotated[
+        bool, _of_table("Leave out rows with an empty cell that is read.", "--drop-missing")
+    ] = False,
+    dedupe: Annotated[bool, _of_table("Leave out rows that repeat an earlier one.", "--dedupe")] = False,
+    missing_relation: Annotated[str | None, _of_table("Name of the kind of events without a relation.")] = None,
+    undirected: Annotated[
+        bool, _of_table("Events are of two equals: which of the two stands first says nothing.", "--undirected")
+    ] = False,
+) -> TableOptions:
+    if node_type and (src_type or dst_type):
+        raise ConfigError("--node-type gives every node a type already; leave out --src-type and --dst-type.")
+    told = {
+        "src": src,
+        "dst": dst,
+        "t": t,
+        "msg": "auto" if msg == ["auto"] else tuple(msg or ()),
+        "edge_type": edge_type,
+        "node_type": (src_type, dst_type) if src_type or dst_type else node_type,
+        "sort": sort,
+        "drop_missing": drop_missing,
+        "dedupe": dedupe,
+        "missing_relation": missing_relation,
+        "undirected": undirected,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def reads_table(verb: Callable[..., None]) -> Callable[..., None]:
+    """The verb with the options above in place of its parameter `table`, which gets what they say."""
+    own, options = (inspect.signature(f, eval_str=True).parameters for f in (verb, _table_options))
+
+    @functools.wraps(verb)
+    def command(*args: Any, **given: Any) -> None:
+        table = _table_options(**{name: given.pop(name) for name in options if name in given})
+        verb(*args, table=table, **given)
+
+    optional = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options.values()]
+    shown = [*(parameter for name, parameter in own.items() if name != "table"), *optional]
+    command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return command

@@ -19,7 +19,7 @@ def report(
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="The data of runs whose cards name no address: a table's path; may be given several times."),
+        typer.Option(help="The data of the runs, where it is no longer where it was; may be given several times."),
     ] = None,
 ) -> None:
     """Write a run's report, or that of several side by side: one HTML file that needs nothing else."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tsnn.cli.display import print_json, shown_bar
-from tsnn.cli.evaluate import scorer_and_split
-from tsnn.cli.options import Data, Json, Seed, VisibilityName
-from tsnn.data.question import Question
+from tsnn.cli.evaluate import asked_of
+from tsnn.cli.options import Data, Json, Seed, TableOptions, VisibilityName, reads_table
 from tsnn.types import Visibility
 
 
+@reads_table
 def slices(
     scorer: Annotated[str, typer.Argument(help="A run folder or a baseline.")],
     data: Data,
@@ -23,12 +23,15 @@ def slices(
     segment: Annotated[str, typer.Option(help="val or test; look at val while a model is being changed.")] = "val",
     seed: Seed = 0,
     json: Json = False,
+    *,
+    table: TableOptions,
 ) -> None:
     """Where a scorer loses: repeats, new pairs, new nodes; by the pair's recency and the nodes' degrees."""
     from tsnn.evaluation.slices import error_slices
 
-    question = Question(Visibility.parse(visibility))
-    candidate, split = scorer_and_split(scorer, data, seed)
+    parsed = Visibility.parse(visibility)
+    candidate, split, question = asked_of(scorer, data, seed, table)
+    question = replace(question, visibility=parsed, negatives=None)
     with shown_bar(json) as progress:
         found = error_slices(candidate, split, question, segment, progress)
     if json:
@@ -36,7 +39,7 @@ def slices(
         print_json({**told, "slices": [asdict(entry) for entry in found]})
         return
     title = f"{scorer} on {data}, {segment}, {visibility}"
-    table = Table("by", "slice", "positives", "pooled AP", "MRR", title=title)
+    shown = Table("by", "slice", "positives", "pooled AP", "MRR", title=title)
     for entry in found:
-        table.add_row(entry.by, entry.slice, f"{entry.count:,}", f"{entry.ap:.2f}", f"{entry.mrr:.4f}")
-    Console().print(table)
+        shown.add_row(entry.by, entry.slice, f"{entry.count:,}", f"{entry.ap:.2f}", f"{entry.mrr:.4f}")
+    Console().print(shown)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tsnn.cli.display import console, print_json, shown_bar
-from tsnn.cli.options import Data, Json, PopulationSize, VisibilityName, Workers
+from tsnn.cli.options import Data, Json, PopulationSize, TableOptions, VisibilityName, Workers, reads_table
 from tsnn.config import parse_override
 from tsnn.errors import InputError
 from tsnn.files import check_file_target, check_folder_target
@@ -19,6 +19,7 @@ from tsnn.types import Visibility
 SQLITE = b"SQLite format 3"
 
 
+@reads_table
 def tune(
     data: Data,
     visibility: VisibilityName = "strict",
@@ -35,6 +36,8 @@ def tune(
         list[str] | None, typer.Option("--set", help="section.key=value that every trial keeps; several times.")
     ] = None,
     json: Json = False,
+    *,
+    table: TableOptions,
 ) -> None:
     """Search a configuration for a data set on its validation rows; the test rows are removed before it begins."""
     from tsnn.study.tune import Search, write_config
@@ -44,7 +47,7 @@ def tune(
     if out is not None:
         check_file_target(out)
     fixed = dict(parse_override(text) for text in set_ or [])
-    search = Search(data, str(Visibility.parse(visibility)), fixed)
+    search = Search(data, str(Visibility.parse(visibility)), fixed, tuple(table.items()))
     with shown_bar(json) as progress:
         result = run_search(
             search,
@@ -62,10 +65,10 @@ def tune(
     if json:
         print_json(result)
         return
-    table = Table("setting", "best", title=f"{data}, {visibility}: validation {result['best']['validation']:.4f}")
+    shown = Table("setting", "best", title=f"{data}, {visibility}: validation {result['best']['validation']:.4f}")
     for name, value in sorted(result["best"]["settings"].items()):
-        table.add_row(name, str(value))
-    Console().print(table)
+        shown.add_row(name, str(value))
+    Console().print(shown)
     if result["defaults"] is not None:
         console.print(f"the defaults: {result['defaults']:.4f}")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def verify(
     run: RunFolder,
     data: Annotated[
-        str | None, typer.Option(help="The data it was trained on, where its card names no address: a table's path.")
+        str | None, typer.Option(help="The data it was trained on, where it is no longer where it was.")
     ] = None,
     sample: Annotated[int, typer.Option(min=1, help="Events to check, spread along the stream.")] = 12,
     step_size: Annotated[

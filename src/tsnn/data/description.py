@@ -1,4 +1,4 @@
-"""What the numbers of a stream stand for: which column had which role, how relations are called, what times are.
+"""What the numbers of a stream stand for: columns by role, names of relations, what times are, rows with a direction.
 
 A stream carries its description, a Parquet file keeps it among its metadata and a run in data.json: whoever reads one
 of them later needs no options, and sees the names and dates of the table again.
@@ -15,6 +15,17 @@ from typing import Any
 from tsnn.data.times import EXAMPLE, Time, instant, is_date_number, iso, moment, number_of_time
 from tsnn.errors import InputError
 
+PARTS = {
+    "src": "source",
+    "dst": "destination",
+    "t": "time",
+    "msg": "feature",
+    "edge_type": "relation",
+    "src_type": "type of the source",
+    "dst_type": "type of the destination",
+}
+"""What a column can be read as, in words."""
+
 
 @dataclass(frozen=True)
 class Roles:
@@ -28,11 +39,16 @@ class Roles:
     src_type: str | None = None  # of the node, where the rows say it
     dst_type: str | None = None
 
+    def by_part(self) -> list[tuple[str, str]]:
+        """Every part with a column that plays it; several may be features."""
+        told = {part: getattr(self, part) for part in PARTS}
+        several = {part: columns if isinstance(columns, tuple) else (columns,) for part, columns in told.items()}
+        return [(part, column) for part, columns in several.items() for column in columns if column is not None]
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that plays one."""
-        optional = (self.edge_type, self.src_type, self.dst_type)
-        return (self.src, self.dst, self.t, *self.msg, *(column for column in optional if column))
+        return tuple(column for _, column in self.by_part())
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,15 @@ class Cleaning:
     drop_missing: bool = False
     dedupe: bool = False
     missing_relation: str | None = None  # the kind of an event whose relation is missing
+
+    def beside(self, other: Cleaning) -> Cleaning:
+        """What either of the two does."""
+        return Cleaning(
+            self.sort or other.sort,
+            self.drop_missing or other.drop_missing,
+            self.dedupe or other.dedupe,
+            self.missing_relation or other.missing_relation,
+        )
 
 
 @dataclass(frozen=True)
@@ -55,6 +80,7 @@ class Description:
     dates: bool = False  # times are microseconds since 1970 in UTC, not plain numbers
     zone: str = "UTC"  # in which dates are shown, and meant where they name none
     path: str | None = field(default=None, compare=False)  # of the table, where it was a file
+    undirected: bool = False  # an event is one of two equals: which of them stood in the first column says nothing
 
     def to_json(self) -> str:
         """As a person may read it."""
@@ -64,6 +90,7 @@ class Description:
             "cleaning": asdict(self.cleaning),
             "relations": list(self.relations),
             "times": times,
+            "events": "undirected" if self.undirected else "directed",
             "path": self.path,
         }
         return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
@@ -75,7 +102,8 @@ class Description:
         roles = told["roles"] and Roles(**{**told["roles"], "msg": tuple(told["roles"]["msg"])})
         dates, zone = told["times"]["are"] == "dates", told["times"].get("zone", "UTC")
         path = told.get("path")  # runs of the first version do not say it
-        return cls(roles, Cleaning(**told["cleaning"]), tuple(told["relations"]), dates, zone, path)
+        undirected = told.get("events") == "undirected"  # files from before it was said are directed
+        return cls(roles, Cleaning(**told["cleaning"]), tuple(told["relations"]), dates, zone, path, undirected)
 
     def parse_time(self, value: Any) -> Time:
         """A time as the stream counts it: from a number, and of dates also from a date, an ISO text or "now"."""
@@ -120,11 +148,15 @@ def number_of(name: Any, relations: tuple[str, ...]) -> int:
     try:
         return relations.index(str(name))
     except ValueError:
-        known = listed(relations)
-        close = get_close_matches(str(name), relations, 1)
-        meant = f"; did you mean {close[0]!r}?" if close else "; name one of these."
+        meant = did_you_mean(name, relations) or "name one of these."
         what = "no relation is given" if name is None else f"relation {name!r} is unknown"
-        raise InputError(f"{what}, the known ones are {known}{meant}") from None
+        raise InputError(f"{what}, the known ones are {listed(relations)}; {meant}") from None
+
+
+def did_you_mean(name: Any, known: tuple[str, ...]) -> str:
+    """A question that names the known name that is most like this one, if any is."""
+    close = get_close_matches(str(name), known, 1)
+    return f"did you mean {close[0]!r}?" if close else ""
 
 
 def listed(names: tuple[str, ...], most: int = 8) -> str:

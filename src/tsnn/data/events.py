@@ -11,17 +11,22 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tsnn.data.description import Description, Roles, number_of
+from tsnn.data.columns import open_column
+from tsnn.data.description import Description, number_of
+from tsnn.data.times import Times, Where, plain_row, read_times
 from tsnn.errors import InputError
 from tsnn.files import write_whole
 from tsnn.types import I64, U64, Bool
+
+if TYPE_CHECKING:
+    from tsnn.data.preview import Preview
 
 _INT64 = range(-(2**63), 2**63)
 _WORD = 2**64 - 1
@@ -193,12 +198,26 @@ class EventStream:
     node_type: I64 | None = None
     name: str = field(default="table", compare=False)
     description: Description = field(default=Description(), compare=False)
+    preview: Preview | None = field(default=None, compare=False)  # of the table it was read from
 
     def __post_init__(self) -> None:
+        if self.undirected:
+            for column, ends in zip(("src", "dst"), _in_one_order(self), strict=True):
+                object.__setattr__(self, column, ends)
         for column in ("src", "dst", "t", "msg", "edge_type", "node_type"):
             values = getattr(self, column)
             if values is not None:
                 object.__setattr__(self, column, _read_only(values))
+
+    @property
+    def undirected(self) -> bool:
+        """Whether an event is one of two equals, seen from both ends."""
+        return self.description.undirected
+
+    @property
+    def direction(self) -> str:
+        """The same as a word."""
+        return "undirected" if self.undirected else "directed"
 
     @property
     def num_events(self) -> int:
@@ -236,9 +255,13 @@ class EventStream:
             edge_type=None if self.edge_type is None else self.edge_type[rows],
         )
 
+    def as_undirected(self) -> EventStream:
+        """The same events as those of two equals."""
+        return self if self.undirected else replace(self, description=replace(self.description, undirected=True))
+
     def fingerprint(self) -> str:
-        """Sixteen hex digits that change when any value of any column, or any id, does."""
-        digest = hashlib.sha256()
+        """Sixteen hex digits that change when any value of any column, any id, or the direction does."""
+        digest = hashlib.sha256(b"undirected;" if self.undirected else b"")
         columns = {
             "src": self.src,
             "dst": self.dst,
@@ -253,6 +276,16 @@ class EventStream:
                 digest.update(f"{label}:{values.dtype.str}:{values.shape};".encode())
                 digest.update(np.ascontiguousarray(values).view(np.uint8).data if values.size else b"")
         return digest.hexdigest()[:16]
+
+
+def _in_one_order(stream: EventStream) -> tuple[I64, I64]:
+    """Both ends of every undirected event, in an order that their ids alone decide.
+
+    So a table and the same table with some rows turned round are one stream, to the last bit of every answer.
+    """
+    keys = stream.ids.keys
+    turned = keys[stream.src] > keys[stream.dst]
+    return np.where(turned, stream.dst, stream.src), np.where(turned, stream.src, stream.dst)
 
 
 def _read_only(values: NDArray[Any]) -> NDArray[Any]:
@@ -271,43 +304,72 @@ def make_stream(
     ids: NodeIds | None = None,
     name: str = "table",
     sort: bool = False,
-    roles: Roles | None = None,
-    relations: tuple[str, ...] = (),
+    undirected: bool = False,
 ) -> EventStream:
     """A checked stream from columns.
 
     Without `ids`, `src` and `dst` are external ids and are mapped here: integers in order of value, anything else
     hashable in order of appearance, a row's source before its destination. With `ids` they are dense indices into it.
-    `node_type` is an array in index order or a mapping from external ids. Dates become microseconds since 1970.
-    Relations given as text are numbered as in `relations`, or in sorted order; `roles` names the columns all this was.
+    `node_type` is an array in index order or a mapping from external ids. Times are numbers, dates or ISO texts; dates
+    become microseconds since 1970. Relations given as text are numbered in sorted order. `undirected` events are of two
+    equals: which of them is `src` says nothing.
     """
-    columns = {"src": _column(src), "dst": _column(dst), "t": _column(t), "edge_type": _column(edge_type)}
-    _check_lengths({label: values for label, values in columns.items() if values is not None})
-    times, dates = _check_times(columns["t"])
+    stream = in_order(checked_stream(src, dst, t, msg, edge_type, node_type, ids, name), sort)
+    return stream.as_undirected() if undirected else stream
+
+
+def checked_stream(
+    src: Any,
+    dst: Any,
+    t: Any,
+    msg: Any = None,
+    edge_type: Any = None,
+    node_type: Any = None,
+    ids: NodeIds | None = None,
+    name: str = "table",
+    relations: tuple[str, ...] = (),
+    where: Where = plain_row,
+) -> EventStream:
+    """`make_stream` but for the order of times, with relations numbered as in `relations`; `where` names rows."""
+    columns = {"src": _column(src), "dst": _column(dst), "edge_type": _column(edge_type)}
+    times = _times(t, where)
+    _check_lengths({"t": times.values} | {label: values for label, values in columns.items() if values is not None})
     if ids is None:
         ids, src_index, dst_index = map_ids(columns["src"], columns["dst"])
     else:
         src_index, dst_index = (_check_indices(columns[side], len(ids), side) for side in ("src", "dst"))
-    features = _check_features(msg, len(times))
+    features = _check_features(msg, len(times.values), where)
     kinds = None
     if columns["edge_type"] is not None:
-        kinds, relations = _check_codes(columns["edge_type"], "edge_type", relations)
+        kinds, relations = _check_codes(columns["edge_type"], "edge_type", relations, where)
     types = None if node_type is None else _check_node_types(node_type, ids)
-    described = Description(roles, relations=relations if kinds is not None else (), dates=dates)
-    stream = EventStream(src_index, dst_index, times, ids, features, kinds, types, name, described)
-    return _in_order(stream, sort)
+    described = Description(relations=relations if kinds is not None else (), dates=times.dates, zone=times.zone)
+    return EventStream(src_index, dst_index, times.values, ids, features, kinds, types, name, described)
 
 
-def _in_order(stream: EventStream, sort: bool) -> EventStream:
+def _times(t: Any, where: Where) -> Times:
+    if isinstance(t, Times):
+        return t
+    if hasattr(t, "to_numpy"):
+        return open_column(t, "t", "t", of_numbers=True).times(where)
+    values = _column(t)
+    if not isinstance(values, np.ndarray):
+        listed, values = values, np.empty(len(values), dtype=object)
+        values[:] = listed
+    if values.ndim != 1:
+        raise InputError(f"column t has {values.ndim} dimensions; give one value for each event.")
+    return read_times(values, where)
+
+
+def in_order(stream: EventStream, sort: bool, where: Where = plain_row) -> EventStream:
+    """The stream itself if its times never go backward; otherwise sorted, or refused."""
     t: NDArray[Any] = stream.t
     backward = np.flatnonzero(t[1:] < t[:-1])
     if not len(backward):
         return stream
     if not sort:
-        row = int(backward[0]) + 1
-        raise InputError(
-            f"the times go backward at row {row}; sort them with tsnn data import --sort, or pass sort=True."
-        )
+        row = where(int(backward[0]) + 1)
+        raise InputError(f"the times go backward at {row}; sort them with --sort, or pass sort=True.")
     return stream.take(np.argsort(stream.t, kind="stable").astype(np.int64))
 
 
@@ -368,45 +430,6 @@ def _check_lengths(columns: Mapping[str, Any]) -> None:
         raise InputError("the table has no events; give at least one row.")
 
 
-def _check_times(values: Any) -> tuple[NDArray[np.generic], bool]:
-    """Times as float64 or int64, and whether they are dates."""
-    times = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
-    if times.dtype.kind == "O":
-        times = _objects_to_times(times)
-    dates = times.dtype.kind == "M"
-    if dates:
-        if np.isnat(times).any():
-            raise InputError(f"the time of row {int(np.flatnonzero(np.isnat(times))[0])} is missing; drop such rows.")
-        times = times.astype("datetime64[us]").astype(np.int64)
-    if times.dtype in (np.float16, np.float32):
-        # float32 holds 24 bits: epochs in seconds would be rounded to multiples of 128 s and fall together.
-        raise InputError(f"times are {times.dtype}, too coarse to keep events apart; pass float64 or int64.")
-    if times.dtype.kind == "u" and (times > np.uint64(2**63 - 1)).any():
-        raise InputError("a time does not fit in 64 bits; use a coarser unit such as milliseconds.")
-    if times.dtype.kind not in "iuf":
-        raise InputError(f"times are {times.dtype}; convert them to numbers, for example seconds since 1970.")
-    _check_time_values(times)
-    return times.astype(np.float64 if times.dtype.kind == "f" else np.int64), dates
-
-
-def _objects_to_times(times: NDArray[Any]) -> NDArray[Any]:
-    listed = times.tolist()
-    try:
-        return np.array(listed, dtype=np.int64 if all(type(x) is int for x in listed) else np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError("some times are not numbers; convert them, for example to seconds since 1970.") from None
-
-
-def _check_time_values(times: NDArray[Any]) -> None:
-    bad = ~np.isfinite(times)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise InputError(f"the time of row {row} is {times[row]}; drop the rows without a finite time.")
-    if times.min() < 0:
-        row = int(np.flatnonzero(times < 0)[0])
-        raise InputError(f"the time of row {row} is negative ({times[row]}); shift all times to start at 0 or later.")
-
-
 def _check_indices(values: Any, num_nodes: int, label: str) -> I64:
     index = _int_column(values)
     if index is None or index.min() < 0 or index.max() >= num_nodes:
@@ -414,7 +437,7 @@ def _check_indices(values: Any, num_nodes: int, label: str) -> I64:
     return index
 
 
-def _check_features(msg: Any, num_events: int) -> NDArray[np.float32] | None:
+def _check_features(msg: Any, num_events: int, where: Where) -> NDArray[np.float32] | None:
     if msg is None:
         return None
     try:
@@ -426,11 +449,13 @@ def _check_features(msg: Any, num_events: int) -> NDArray[np.float32] | None:
         raise InputError(f"msg has shape {features.shape}; give it {num_events} rows, one for each event.")
     if not np.isfinite(features).all():
         row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
-        raise InputError(f"msg of row {row} is not finite; fill in or drop missing features.")
+        raise InputError(f"msg of {where(row)} is not finite; fill in or drop missing features.")
     return features if features.shape[1] else None
 
 
-def _check_codes(values: Any, label: str, names: tuple[str, ...] = ()) -> tuple[I64, tuple[str, ...]]:
+def _check_codes(
+    values: Any, label: str, names: tuple[str, ...] = (), where: Where = plain_row
+) -> tuple[I64, tuple[str, ...]]:
     """Non-negative integers as they are; other labels numbered as in `names`, or in sorted order, and their names."""
     codes = _int_column(values)
     if codes is not None and not names:
@@ -440,7 +465,7 @@ def _check_codes(values: Any, label: str, names: tuple[str, ...] = ()) -> tuple[
     listed = _listed(values)
     gap = next((row for row, x in enumerate(listed) if x is None or x != x or x == ""), None)
     if gap is not None:
-        raise InputError(f"the {label} of row {gap} is missing; give such rows a kind of their own, or drop them.")
+        raise InputError(f"the {label} of {where(gap)} is missing; give such rows a kind of their own, or drop them.")
     try:
         found, numbers = np.unique(np.array(listed), return_inverse=True)
     except TypeError:

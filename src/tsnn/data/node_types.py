@@ -19,7 +19,8 @@ def types_by_side(ends: tuple[Any, Any], kinds: tuple[Any, ...]) -> dict[Any, An
     pairs: dict[tuple[Any, Any], None] = {}  # as a set that keeps the order
     for nodes, column, side in zip(ends, kinds, SIDES, strict=True):
         listed = np.asarray(nodes).tolist()
-        pairs |= dict.fromkeys(zip(listed, _labels(column, side, len(listed)), strict=True))
+        labels = [side] * len(listed) if column is None else np.asarray(column).tolist()
+        pairs |= dict.fromkeys(zip(listed, labels, strict=True))
     if len({type(kind) for _, kind in pairs}) > 1:
         pairs = {(node, str(kind)): None for node, kind in pairs}
     types: dict[Any, Any] = {}
@@ -28,14 +29,3 @@ def types_by_side(ends: tuple[Any, Any], kinds: tuple[Any, ...]) -> dict[Any, An
         if first != kind:
             raise InputError(f"node {node!r} is of type {first!r} and of type {kind!r}; give every node one type.")
     return types
-
-
-def _labels(column: Any, side: str, rows: int) -> list[Any]:
-    """The type of one end of every row."""
-    if column is None:
-        return [side] * rows
-    labels: list[Any] = np.asarray(column).tolist()
-    for row, label in enumerate(labels):
-        if label is None or label != label or label == "":
-            raise InputError(f"the type of the {side} of row {row} is missing; fill it in.")
-    return labels

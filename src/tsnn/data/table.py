@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tsnn.data.description import Cleaning, Description, Roles
-from tsnn.data.events import EventStream, NodeIds, make_stream
+from tsnn.data.cleaning import clean_rows, without_repeats
+from tsnn.data.columns import Column, as_numpy, is_numeric, open_column
+from tsnn.data.csv_file import SUFFIXES, lines_of, read_csv, separator_of
+from tsnn.data.description import Cleaning, Description, Roles, did_you_mean, listed
+from tsnn.data.events import EventStream, NodeIds, checked_stream, in_order, make_stream
 from tsnn.data.node_types import types_by_side
+from tsnn.data.preview import preview_of
+from tsnn.data.times import Where, plain_row
 from tsnn.errors import InputError
 from tsnn.files import write_whole
 
@@ -26,9 +30,19 @@ NodeTypes = Mapping[Any, Any] | Path | str | tuple[str | None, str | None] | Non
 """Types by external id: a mapping, or a table whose first column is the node and whose second is its type. Or the two
 columns that hold the types of a row's source and destination; None where a side is a type of its own."""
 
-_CSV_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
 _PARQUET_SUFFIXES = (".parquet", ".pq")
 METADATA = b"tsnn"  # under which a Parquet file keeps its description
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns as they came, by name, and what to call the table and its rows."""
+
+    columns: Mapping[str, Any]
+    name: str
+    path: Path | None = None
+    where: Where = plain_row
+    separator: str | None = None  # of a CSV file
 
 
 def read_table(
@@ -40,20 +54,27 @@ def read_table(
     edge_type: str | None = None,
     node_type: NodeTypes = None,
     sort: bool = False,
+    drop_missing: bool = False,
+    dedupe: bool = False,
+    missing_relation: str | None = None,
     like: Description | None = None,
+    undirected: bool = False,
 ) -> EventStream:
     """The events of a CSV or Parquet file (gzip too), by column name.
 
     A column that is not named is the one that played its part when `like` was made (the description of a run or of
-    another stream), or when the file was written by `write_table`; the last resort is src, dst and t.
+    another stream), or when the file was written by `write_table`; the last resort is src, dst and t. `drop_missing`
+    leaves out rows in which a cell that is read is empty, `sort` sorts by time, `dedupe` leaves out a row that repeats
+    an earlier one in everything that is read, and `missing_relation` is the kind of events without one. Events are
+    `undirected`, those of two equals, if `like` or the file says so as well.
     """
-    table = open_table(path)
+    table = _open(path)
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
-    roles = _roles(table, named, like, stored_description(path))
-    cleaning = like.cleaning if like else Cleaning()
-    if sort:
-        cleaning = replace(cleaning, sort=True)
-    return _from_columns(table, roles, node_type, cleaning, like, f"table:{_stem(Path(path))}")
+    own = stored_description(path)
+    roles = _roles(table.columns, named, like, own)
+    cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
+    undirected = undirected or any(about.undirected for about in (like, own) if about)
+    return _stream_of(table, roles, node_type, cleaning.beside(like.cleaning) if like else cleaning, like, undirected)
 
 
 def from_pandas(
@@ -65,12 +86,17 @@ def from_pandas(
     edge_type: str | None = None,
     node_type: NodeTypes = None,
     sort: bool = False,
+    drop_missing: bool = False,
+    dedupe: bool = False,
+    missing_relation: str | None = None,
     name: str = "pandas",
+    undirected: bool = False,
 ) -> EventStream:
-    """The events of a pandas frame, by column name."""
-    columns = {str(label): frame[label] for label in frame.columns}
+    """The events of a pandas frame, by column name; the rest is as in `read_table`."""
+    columns = {str(label): frame[label] for label in _distinct(frame.columns, name)}
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
-    return _from_columns(columns, _roles(columns, named), node_type, Cleaning(sort=sort), None, name)
+    cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
+    return _stream_of(Table(columns, name), _roles(columns, named), node_type, cleaning, undirected=undirected)
 
 
 def from_polars(
@@ -82,12 +108,17 @@ def from_polars(
     edge_type: str | None = None,
     node_type: NodeTypes = None,
     sort: bool = False,
+    drop_missing: bool = False,
+    dedupe: bool = False,
+    missing_relation: str | None = None,
     name: str = "polars",
+    undirected: bool = False,
 ) -> EventStream:
-    """The events of a polars frame, by column name."""
+    """The events of a polars frame, by column name; the rest is as in `read_table`."""
     columns = {label: frame.get_column(label) for label in frame.columns}
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
-    return _from_columns(columns, _roles(columns, named), node_type, Cleaning(sort=sort), None, name)
+    cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
+    return _stream_of(Table(columns, name), _roles(columns, named), node_type, cleaning, undirected=undirected)
 
 
 def from_arrays(
@@ -100,12 +131,15 @@ def from_arrays(
     ids: NodeIds | None = None,
     sort: bool = False,
     name: str = "arrays",
+    undirected: bool = False,
 ) -> EventStream:
     """The events of columns held in memory: numpy, torch, lists."""
-    return make_stream(src, dst, t, msg, edge_type, node_type, ids, name, sort)
+    return make_stream(src, dst, t, msg, edge_type, node_type, ids, name, sort, undirected)
 
 
-def from_temporal_data(data: Any, sort: bool = False, name: str = "temporal_data") -> EventStream:
+def from_temporal_data(
+    data: Any, sort: bool = False, name: str = "temporal_data", undirected: bool = False
+) -> EventStream:
     """The events of a PyG `TemporalData`, or of anything with `src`, `dst`, `t` and optionally `msg`, `edge_type`."""
     for column in ("src", "dst", "t"):
         if getattr(data, column, None) is None:
@@ -113,36 +147,43 @@ def from_temporal_data(data: Any, sort: bool = False, name: str = "temporal_data
     msg, edge_type = getattr(data, "msg", None), getattr(data, "edge_type", None)
     if msg is not None and len(msg.shape) == 2 and msg.shape[1] == 0:
         msg = None
-    return make_stream(data.src, data.dst, data.t, msg, edge_type, name=name, sort=sort)
+    return make_stream(data.src, data.dst, data.t, msg, edge_type, name=name, sort=sort, undirected=undirected)
 
 
 def open_table(path: Path | str) -> dict[str, NDArray[Any]]:
-    """The columns of a CSV or Parquet file, by name."""
+    """The columns of a CSV or Parquet file that has no empty cells, by name."""
+    columns = _open(path).columns
+    for label, column in columns.items():
+        if column.null_count and pa.types.is_integer(column.type):
+            raise InputError(f"column {label!r} has {column.null_count} empty cells; fill them in or drop those rows.")
+    return {label: as_numpy(column) for label, column in columns.items()}
+
+
+def _open(path: Path | str) -> Table:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"there is no file {path}; give the path of a CSV or Parquet table.")
-    if path.name.endswith(_CSV_SUFFIXES):
-        table = read_csv(path)
+    separator: str | None = None
+    where: Where = plain_row
+    if path.name.endswith(SUFFIXES):
+        separator = separator_of(path)
+        table, where = read_csv(path, separator=separator), lines_of(path, separator)
     elif path.name.endswith(_PARQUET_SUFFIXES):
         table = _read_parquet(path)
     else:
-        known = ", ".join((*_CSV_SUFFIXES, *_PARQUET_SUFFIXES))
+        known = ", ".join((*SUFFIXES, *_PARQUET_SUFFIXES))
         raise InputError(f"{path} is of no known kind; give a file that ends in one of {known}.")
-    return {label: to_numpy(table[label], label) for label in table.column_names}
+    columns = {label: table[label] for label in _distinct(table.column_names, str(path))}
+    return Table(columns, f"table:{_stem(path)}", path, where, separator)
 
 
-def read_csv(path: Path, header: bool = True, text_columns: tuple[str, ...] = ()) -> pa.Table:
-    """A CSV file; with `header=False` its first line is skipped and columns are named f0, f1, ..."""
-    read = pa_csv.ReadOptions(use_threads=False, skip_rows=0 if header else 1, autogenerate_column_names=not header)
-    if not path.stat().st_size:
-        raise InputError(f"{path} is empty; give a table with a line of column names and a line for each event.")
-    delimiter = "\t" if ".tsv" in path.name else ","
-    convert = pa_csv.ConvertOptions(column_types={name: pa.string() for name in text_columns})
-    try:
-        return pa_csv.read_csv(str(path), read, pa_csv.ParseOptions(delimiter=delimiter), convert)
-    except (pa.ArrowException, OSError, EOFError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise InputError(f"{path} cannot be read as CSV ({reason}); write it again as a plain CSV table.") from None
+def _distinct(labels: Sequence[Any], table: str) -> Sequence[Any]:
+    seen: set[Any] = set()
+    for label in labels:
+        if label in seen:
+            raise InputError(f"{table} has two columns named {label!r}; rename one of them.")
+        seen.add(label)
+    return labels
 
 
 def _read_parquet(path: Path) -> pa.Table:
@@ -150,13 +191,6 @@ def _read_parquet(path: Path) -> pa.Table:
         return pq.read_table(path)
     except (pa.ArrowException, OSError):
         raise InputError(f"{path} cannot be read as Parquet; write it again as a Parquet table.") from None
-
-
-def to_numpy(column: pa.ChunkedArray, label: str) -> NDArray[Any]:
-    """A column as numpy, integers never through floats."""
-    if column.null_count and pa.types.is_integer(column.type):
-        raise InputError(f"column {label!r} has {column.null_count} empty cells; fill them in or drop those rows.")
-    return np.asarray(column.to_numpy())
 
 
 def _type_columns(node_type: NodeTypes) -> dict[str, str | None]:
@@ -179,67 +213,80 @@ def _roles(
 
 def _msg_columns(table: Mapping[str, Any], msg: MsgColumns, taken: set[str | None]) -> tuple[str, ...]:
     if msg == "auto":
-        return tuple(label for label in table if label and label not in taken and _is_numeric(table[label]))
+        return tuple(label for label in table if label and label not in taken and is_numeric(table[label]))
     return (msg,) if isinstance(msg, str) else tuple(msg or ())
 
 
-def _from_columns(
-    table: Mapping[str, Any],
+def _stream_of(
+    table: Table,
     roles: Roles,
     node_type: NodeTypes,
     cleaning: Cleaning,
-    like: Description | None,
-    name: str,
+    like: Description | None = None,
+    undirected: bool = False,
 ) -> EventStream:
-    src, dst, t = (_pick(table, label) for label in (roles.src, roles.dst, roles.t))
-    parts = [_feature_column(_pick(table, label), label) for label in roles.msg]
-    features = np.concatenate(parts, axis=1) if parts else None
-    kinds = None if roles.edge_type is None else _pick(table, roles.edge_type)
-    types = _types_by_id(table, roles, (src, dst), node_type)
-    known = like.relations if like else ()
-    stream = make_stream(src, dst, t, features, kinds, types, None, name, cleaning.sort, roles, known)
-    return replace(stream, description=replace(stream.description, cleaning=cleaning))
+    """The stream of a table: its columns by role, its rows cleaned as asked for, and what became of both."""
+    used = [_column(table, label, part) for part, label in roles.by_part()]
+    rows, cleaned = clean_rows(used, cleaning, table.where)
+    kept = [column.take(rows) for column in used]
+    by_part = {column.part: column for column in kept}
+
+    def where(row: int) -> str:
+        return table.where(int(rows[row]))
+
+    features = [column.features(where) for column in kept if column.part == "msg"]
+    kinds = by_part["edge_type"].labels(cleaning.missing_relation) if roles.edge_type else None
+    stream = checked_stream(
+        by_part["src"].values,
+        by_part["dst"].values,
+        by_part["t"].times(where),
+        np.concatenate([values for values, _ in features], axis=1) if features else None,
+        kinds,
+        _types_by_id(by_part, node_type),
+        name=table.name,
+        relations=like.relations if like else (),
+        where=where,
+    )
+    late = int((stream.t < np.maximum.accumulate(stream.t)).sum())
+    stream, repeated = in_order(stream, cleaning.sort, where), 0
+    if undirected:  # before repeats are sought: an event written from either end is one
+        stream = stream.as_undirected()
+    if cleaning.dedupe:
+        stream, repeated = without_repeats(stream)
+    path = None if table.path is None else str(table.path.resolve())
+    stream = replace(stream, description=replace(stream.description, roles=roles, cleaning=cleaning, path=path))
+    cleaned = replace(cleaned, late=late, repeated=repeated)
+    called, currencies = str(table.path or table.name), [currency for _, currency in features]
+    return replace(
+        stream, preview=preview_of(called, table.separator, table.columns, kept, currencies, stream, cleaned)
+    )
 
 
-def _pick(table: Mapping[str, Any], label: str) -> Any:
-    if label not in table:
-        there = ", ".join(table)
-        raise InputError(f"there is no column {label!r}; name one of the columns that are there: {there}.")
-    return table[label]
+def _column(table: Table, label: str, part: str) -> Column:
+    if label not in table.columns:
+        there = tuple(table.columns)
+        meant = did_you_mean(label, there)
+        raise InputError(
+            f"there is no column {label!r}{meant and f' ({meant})'}; name one of the columns that are there: "
+            f"{listed(there, 20)}."
+        )
+    return open_column(table.columns[label], label, part, of_numbers=part in ("t", "msg"))
 
 
-def _is_numeric(column: Any) -> bool:
-    return np.asarray(column).dtype.kind in "iufb"
-
-
-def _feature_column(column: Any, label: str) -> NDArray[np.float32]:
-    """One column of numbers, or one of lists of equal length, as (E, width)."""
-    values = np.asarray(column)
-    try:
-        if values.dtype.kind == "O":
-            values = np.array([np.asarray(x, dtype=np.float32) for x in values], dtype=np.float32)
-        features = values.astype(np.float32)
-    except (TypeError, ValueError):
-        kind: Literal["ragged or not numeric"] = "ragged or not numeric"
-        raise InputError(f"feature column {label!r} is {kind}; give every event the same number of numbers.") from None
-    return features[:, None] if features.ndim == 1 else features
-
-
-def _types_by_id(
-    table: Mapping[str, Any], roles: Roles, ends: tuple[Any, Any], node_type: NodeTypes
-) -> Mapping[Any, Any] | None:
+def _types_by_id(by_part: Mapping[str, Column], node_type: NodeTypes) -> Mapping[Any, Any] | None:
     if isinstance(node_type, Mapping):
         return node_type
     if isinstance(node_type, str | Path):
         return read_node_types(node_type)
-    if roles.src_type is None and roles.dst_type is None:
+    kinds = tuple(by_part[part].values if part in by_part else None for part in ("src_type", "dst_type"))
+    if all(kind is None for kind in kinds):
         return None
-    return types_by_side(ends, tuple([label and _pick(table, label) for label in (roles.src_type, roles.dst_type)]))
+    return types_by_side((by_part["src"].values, by_part["dst"].values), kinds)
 
 
 def read_node_types(path: Path | str) -> dict[Any, Any]:
     """Types by node from a table whose first column is the node and whose second is its type."""
-    columns: Iterable[NDArray[Any]] = open_table(path).values()
+    columns = open_table(path).values()
     node, kind, *_ = (*columns, None, None)
     if node is None or kind is None:
         raise InputError(f"{path} has fewer than two columns; give a table of node and type.")
@@ -256,9 +303,10 @@ def write_table(stream: EventStream, path: Path | str) -> None:
         raise InputError(f"{path} would be a Parquet file; let its name end in .parquet.")
     external = np.array(stream.ids.external, dtype=object)
     columns: dict[str, Any] = {name: external[getattr(stream, name)].tolist() for name in ("src", "dst")}
-    columns["t"] = pa.array(stream.t, pa.timestamp("us", "UTC")) if stream.description.dates else stream.t
+    about = stream.description
+    columns["t"] = pa.array(stream.t, pa.timestamp("us", about.zone)) if about.dates else stream.t
     if stream.edge_type is not None:
-        names = stream.description.relations
+        names = about.relations
         columns["edge_type"] = np.array(names, dtype=object)[stream.edge_type] if names else stream.edge_type
     if stream.node_type is not None:
         columns |= {"src_type": stream.node_type[stream.src], "dst_type": stream.node_type[stream.dst]}
@@ -268,7 +316,8 @@ def write_table(stream: EventStream, path: Path | str) -> None:
         columns[label] = stream.msg[:, i]
     optional = {part: part for part in ("edge_type", "src_type", "dst_type") if part in columns}
     roles = Roles(msg=msg, **optional)
-    described = Description(roles, Cleaning(), stream.description.relations, stream.description.dates)
+    clean = Cleaning(missing_relation=about.cleaning.missing_relation)
+    described = replace(about, roles=roles, cleaning=clean, path=None)
     table = pa.table(columns).replace_schema_metadata({METADATA: described.to_json()})
     write_whole(Path(path), lambda partial: pq.write_table(table, partial))
 

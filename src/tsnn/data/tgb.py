@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tsnn.data.csv_file import read_csv
 from tsnn.data.events import EventStream, NodeIds, make_stream
-from tsnn.data.table import read_csv, read_node_types
+from tsnn.data.table import read_node_types
 from tsnn.errors import InputError
 from tsnn.types import I64
 

@@ -27,6 +27,8 @@ NOW = "now"
 EXAMPLE = "2024-03-01T08:00:00"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_SPAN = re.compile(r"(\d+(?:\.\d+)?) ?([smhdw])")
+_MICROSECONDS = {"s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6, "w": 7 * 86400 * 10**6}
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)")
 
 
@@ -43,10 +45,9 @@ class Times(NamedTuple):
     zone: str = "UTC"  # in which dates are shown
 
 
-def read_times(column: Any, where: Where = plain_row) -> Times:
+def read_times(times: NDArray[Any], where: Where = plain_row) -> Times:
     """Numbers, dates or ISO texts as times; anything else is refused by row."""
-    zone = zone_of(column)
-    times = _as_array(column)
+    zone = None
     if times.dtype.kind in "OUT":
         times, zone = _of_objects(times.tolist(), where)
     dates = times.dtype.kind == "M"
@@ -64,22 +65,6 @@ def read_times(column: Any, where: Where = plain_row) -> Times:
         raise InputError(f"times are {times.dtype}; convert them to numbers, for example seconds since 1970.")
     _check_values(times, dates, where)
     return Times(times.astype(np.float64 if times.dtype.kind == "f" else np.int64), dates, zone or "UTC")
-
-
-def zone_of(column: Any) -> str | None:
-    """The zone that a column of dates names (arrow's, pandas' or polars')."""
-    kind = getattr(column, "type", None) or getattr(column, "dtype", None)
-    zone = getattr(kind, "tz", None) or getattr(kind, "time_zone", None)
-    return str(zone) if zone else None
-
-
-def _as_array(column: Any) -> NDArray[Any]:
-    """As numpy; dates of a zone as UTC, which is what numpy can hold."""
-    if getattr(getattr(column, "dtype", None), "tz", None):
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
-    if hasattr(column, "to_numpy"):
-        return np.asarray(column.to_numpy())
-    return column if isinstance(column, np.ndarray) else np.array(column, dtype=object)
 
 
 def _of_objects(listed: list[Any], where: Where) -> tuple[NDArray[Any], str | None]:
@@ -106,7 +91,7 @@ def _of_dates(listed: list[Any], where: Where) -> tuple[NDArray[Any], str | None
     if mixed.any():
         raise InputError(f"{where(_first(mixed))} differs from those before in having a time zone; give all times one.")
     values = np.array([instant(x, "UTC") for x in listed], np.int64).view("datetime64[us]")
-    return values, str(zones[0]) if len(set(zones)) == 1 and zones[0] is not None else None
+    return values, str(zones[0]) if zones[0] is not None and len(set(zones)) == 1 else None
 
 
 def _of_texts(texts: list[str], where: Where) -> tuple[NDArray[Any], str | None]:
@@ -118,8 +103,7 @@ def _of_texts(texts: list[str], where: Where) -> tuple[NDArray[Any], str | None]
     if bad is None:
         raise InputError("some times have a zone and others have none; write all of them in one way.")
     raise InputError(
-        f"the time of {where(bad)} is {texts[bad]!r}, and some such times are not numbers; give numbers, or dates "
-        f"like {EXAMPLE}."
+        f"the time of {where(bad)} is {texts[bad]!r}, neither a number nor an ISO date; write it like {EXAMPLE}."
     )
 
 
@@ -142,7 +126,9 @@ def _check_values(times: NDArray[Any], dates: bool, where: Where) -> None:
         row = _first(times < 0)
         if dates:
             raise InputError(f"the time of {where(row)} is before 1970; give such times as numbers from 0 on.")
-        raise InputError(f"the time of {where(row)} is negative ({times[row]}); shift all times to start at 0 or later.")
+        raise InputError(
+            f"the time of {where(row)} is negative ({times[row]}); shift all times to start at 0 or later."
+        )
 
 
 def _first(mask: NDArray[Any]) -> int:
@@ -211,6 +197,23 @@ def iso(when: datetime) -> str:
     return when.isoformat().replace("+00:00", "Z")
 
 
+def read_span(value: Any, dates: bool) -> float:
+    """A length of time in the unit of a stream; of dates also as 90s, 15m, 12h, 30d or 4w. "inf" has no end."""
+    written = _SPAN.fullmatch(value.strip()) if dates and isinstance(value, str) else None
+    number = float(written[1]) * _MICROSECONDS[written[2]] if written else _plain_number(value)
+    if number is None or not number >= 0:
+        how = "write it like 12h or 30d" if dates else "give a number in the unit of the data"
+        raise InputError(f"{value!r} is no length of time; {how}, or say inf.")
+    return number
+
+
+def _plain_number(value: Any) -> float | None:
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
 @lru_cache
 def _zone(name: str) -> tzinfo:
     offset = _OFFSET.fullmatch(name)
@@ -223,4 +226,3 @@ def _zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
         raise InputError(f"the time zone {name!r} is unknown on this machine; install the package tzdata.") from None
-

@@ -40,7 +40,7 @@ from tsnn.study.workers import import_ray, run_tasks
 from tsnn.training.stacked import StackedTrainer
 from tsnn.training.trainer import Trainer
 from tsnn.training.turns import Turns, side_by_side
-from tsnn.types import Progress, Visibility, unwatched
+from tsnn.types import Progress, unwatched
 
 STARTUP_TRIALS = 8  # before the median says anything
 WARMUP_EPOCHS = 2
@@ -77,16 +77,18 @@ Storage = str | tuple[str, int]  # a path of an SQLite file, or host and port of
 
 @dataclass(frozen=True)
 class Search:
-    """What is tuned: `fixed` overrides stay as they are in every trial."""
+    """What is tuned: `fixed` overrides stay as they are in every trial, `table` says how to read a plain table."""
 
     data: str
     visibility: str = "strict"
     fixed: dict[str, Any] = field(default_factory=dict)
+    table: tuple[tuple[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
         """Name of the study: other fixed settings or another space are another study."""
-        text = json.dumps([sorted(self.fixed.items()), LOG_RANGES, CHOICES], sort_keys=True)
+        table = [self.table] if self.table else []  # without one, the name is what it has always been
+        text = json.dumps([sorted(self.fixed.items()), LOG_RANGES, CHOICES, *table], sort_keys=True)
         return f"{self.data} {self.visibility} {hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
@@ -108,8 +110,8 @@ def without_test(split: Split) -> Split:
 
 
 @lru_cache(maxsize=1)
-def _tuning_split(data: str) -> Split:
-    return without_test(default_split(load(data)))
+def _tuning_split(data: str, table: tuple[tuple[str, Any], ...]) -> Split:
+    return without_test(default_split(load(data, **dict(table))))
 
 
 def tune(
@@ -129,7 +131,7 @@ def tune(
     if population is not None:
         gpu()
     Config.build(overrides=search.fixed)
-    _tuning_split(search.data)
+    _tuning_split(search.data, search.table)
     storage.parent.mkdir(parents=True, exist_ok=True)
     study = _study(search, str(storage))
     if not study.trials:
@@ -152,15 +154,15 @@ def run_trial(task: Task) -> None:
     if time.time() < task.deadline:
         torch.set_num_threads(1)
         study = _study(task.search, task.storage, task.number)
-        study.optimize(lambda trial: objective(trial, task.search, _tuning_split(task.search.data)), n_trials=1)
+        split = _tuning_split(task.search.data, task.search.table)
+        study.optimize(lambda trial: objective(trial, task.search, split), n_trials=1)
 
 
 def objective(trial: Any, search: Search, split: Split) -> float:
     """Best validation figure of a configuration; stops early where the median of other trials is better."""
     optuna = _optuna()
-    question = Question(Visibility.parse(search.visibility))
-    overrides = _overrides(trial, search)
-    measure = validation_metric(split, question)
+    config = Config.build(overrides=_overrides(trial, search))
+    measure = validation_metric(split, Question.of(config.train))
     epochs = itertools.count()
 
     def validate(model: TSNN) -> float:
@@ -171,14 +173,14 @@ def objective(trial: Any, search: Search, split: Split) -> float:
         return value
 
     try:
-        return Trainer(Config.build(overrides=overrides), split, validate).run().course.best_metric
+        return Trainer(config, split, validate).run().course.best_metric
     except TsnnError as error:  # a loss that is no number
         raise optuna.TrialPruned(str(error)) from None
 
 
 def _tune_population(search: Search, study: Any, size: int, trials: int, deadline: float, progress: Progress) -> None:
     """Generations of trials, each trained at once; every one is told before the next is asked for."""
-    split = _tuning_split(search.data)
+    split = _tuning_split(search.data, search.table)
     pruned = _optuna().trial.TrialState.PRUNED
     device = gpu()
     progress(len(_finished(study)), trials)

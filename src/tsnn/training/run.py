@@ -108,18 +108,25 @@ def read_description(folder: Path) -> Description:
 
 
 def run_split(run: Run, *data: str) -> Split:
-    """The split the run was trained on, from its own card or from whichever of these addresses is the same data."""
-    card = run.metrics["card"]["data"]
-    if not data and not suite_of(card["name"]).name:
-        raise InputError(
-            f"{run.folder} was trained on {card['name']}, which has no address; name its file with --data."
-        )
-    addresses = data or (card["name"],)
+    """The split the run was trained on, read again where it was read, or from whichever of these addresses has it."""
+    addresses = data or (_address(run),)
     for address in addresses:
         stream = load(address, run.description)
-        if stream.fingerprint() == card["fingerprint"]:
+        if stream.fingerprint() == run.metrics["card"]["data"]["fingerprint"]:
             return default_split(stream)
     raise InputError(f"{' or '.join(addresses)} is not the data {run.folder} was trained on; name that with --data.")
+
+
+def _address(run: Run) -> str:
+    name: str = run.metrics["card"]["data"]["name"]
+    if suite_of(name).name:
+        return name
+    path = run.description.path
+    if path is None:
+        raise InputError(f"{run.folder} was trained on {name}, which has no address; name its file with --data.")
+    if not Path(path).is_file():
+        raise InputError(f"{run.folder} was trained on {path}, which is gone; name where it is now with --data.")
+    return path
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
