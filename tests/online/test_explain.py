@@ -81,6 +81,18 @@ def test_the_named_are_as_many_as_the_counted(predictor):
         assert len(explain._common(standpoint, int(cand[0]))) == facts[COLUMN["cn_count"]]
 
 
+def test_of_undirected_events_either_end_says_the_same(tmp_path):
+    save_prefix(tmp_path, live_stream(undirected=True))
+    predictor = Predictor.load(tmp_path)
+    t = predictor.clock + 1.0
+    predictor.observe(0, "n1", t, [0.0, 0.0])
+    said = [predictor.explain(*ends, t + 2.0) for ends in ((0, "n1"), ("n1", 0))]
+    pairs = [reason.sentence for e in said for reason in e.reasons if reason.about == "pair"]
+    assert pairs[0] == pairs[1]
+    assert pairs[0].startswith("met ")
+    assert "events 0 - n1 so far" in said[0].text(numbers=True)
+
+
 def test_reasons_are_in_the_names_and_units_of_the_data(tmp_path):
     """Relations by their names, times as dates, gaps in hours."""
     hour = 3600 * 10**6

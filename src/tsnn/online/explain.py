@@ -182,6 +182,7 @@ def _told(standpoint: Standpoint, plan: ScorePlan, src: Hashable, dst: Hashable,
         span=float(standpoint.t - state.origin),
         window=config.model.edgebank_window * shape.mean_gap,
         reads=facts_read(standpoint),
+        undirected=description.undirected,
         relation=str(relation),
         kind="" if standpoint.stream.node_type is None else str(standpoint.stream.node_type[cand]),
         last=_names(standpoint, last[last >= 0].tolist()),
@@ -213,8 +214,7 @@ def _says_something(fact: Fact, told: Told) -> bool:
 
 def _fact_shown(fact: Fact, told: Told) -> FactShown:
     value, usual = told.facts[fact.name], float(np.median(told.others[fact.name]))
-    says = fact.says.format(src=told.src, dst=told.dst)
-    return FactShown(fact.name, says, value, usual, told.clock.shown(fact, value), told.clock.shown(fact, usual))
+    return FactShown(fact.name, told.words(fact), value, usual, told.clock.shown(fact, value), told.clock.shown(fact, usual))
 
 
 def _why(reasons: list[Reason]) -> str:

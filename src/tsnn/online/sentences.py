@@ -100,7 +100,7 @@ def shortened(name: object) -> str:
 def moment(when: object) -> str:
     """A time as a person wants to read it: of a date the seconds and no more; its zone is the data's."""
     if not isinstance(when, str):
-        return str(when)
+        return f"{when:.10g}" if isinstance(when, float) else str(when)
     return _BELOW_SECONDS.sub(r"\1", when.replace("T", " "))
 
 
@@ -140,11 +140,17 @@ class Told:
     span: float  # from the first event to the question
     window: float  # of EdgeBank; 0 is unlimited
     reads: frozenset[str]  # facts on which the score depends
+    undirected: bool = False  # whether an event is one of two equals
     relation: str = ""  # the one asked about, where there are several
     kind: str = ""  # the candidate's type, where nodes have types
     last: tuple[str, ...] = ()  # where the source went last, latest first
     common: tuple[str, ...] = ()  # recent partners of both, those met last first
     distances: tuple[float, F64] = (0.0, np.zeros(0))  # from the source: the candidate's state and those of the others
+
+    def words(self, fact: Fact) -> str:
+        """What a fact is, about these two."""
+        says = fact.says.replace(" -> ", " - ") if self.undirected else fact.says
+        return says.format(src=self.src, dst=self.dst)
 
     @property
     def it(self) -> str:
@@ -181,7 +187,7 @@ def _met(told: Told) -> str:
     last = f"{times(there)}, last {told.ago('pair_gap')}" if there else ""
     if told.src == told.dst:
         return f"turned to itself {last}" if there else "never turned to itself"
-    if not back or "reverse_count" not in told.reads:
+    if told.undirected or not back or "reverse_count" not in told.reads:
         return f"met {last}" if there else "never met"
     return f"{told.src} → {told.dst} {last or 'never'}, {told.dst} → {told.src} {times(back)}"
 
@@ -203,7 +209,8 @@ def destination(told: Told) -> str:
         return f"{told.it} has never been seen"
     if not facts["dst_in_count"]:
         return f"{told.it} has been a source only, {times(facts['dst_count'])}"
-    count = f"{plural(facts['dst_in_count'], 'event')} to it, last {told.ago('dst_in_gap')}"
+    end = "with" if told.undirected else "to"
+    count = f"{plural(facts['dst_in_count'], 'event')} {end} it, last {told.ago('dst_in_gap')}"
     if "dst_recent" not in told.reads:
         return f"{told.it}: {count}"
     rank = told.rank(facts["dst_recent"] * facts["dst_in_share"], others["dst_recent"] * others["dst_in_share"])
