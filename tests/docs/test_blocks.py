@@ -85,6 +85,8 @@ class Session:
             assert set(words[1:]) <= make_targets(), shlex.join(words)
         elif words[0] == "tsnn" and words[-1] == "&":
             self.start(words[1:-1])
+        elif words == ["kill", "%1"]:
+            self.stop()
         elif words[0] == "tsnn":
             result = CliRunner().invoke(app, shrunk(words[1:]))
             assert result.exit_code == 0, f"{shlex.join(words)}\n{result.output}\n{result.exception!r}"
