@@ -31,7 +31,7 @@ from tsnn.evaluation.catalog import list_data
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in ("log.md", "results.md"))
 TINY = {"train.epochs": 1, "model.stalk_dim": 8, "model.hidden_dim": 8, "model.num_neighbors": 4}
-EXTRAS = {"serve": "fastapi", "tune": "optuna"}
+EXTRAS = {"serve": "fastapi", "log": "fastapi", "tune": "optuna"}
 ENTRY = [sys.executable, "-m", "tsnn.cli.main"]
 
 
