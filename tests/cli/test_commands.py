@@ -221,7 +221,7 @@ REFUSED = {
     "bad input": (["data", "show", "absent.csv"], "there is no file absent.csv"),
     "no such verb": (["forget"], "no such command 'forget'; tsnn --help lists"),
     "missing option": (["train", SMALL], "missing option '--out'; tsnn train --help lists"),
-    "not a number": (["recommend", "run", "--src", "5", "--at", "noon"], "invalid value for '--at'"),
+    "not a number": (["recommend", "run", "--src", "5", "--top", "many"], "invalid value for '--top'"),
     "out of range": (["verify", "run", "--sample", "0"], "invalid value for '--sample'"),
     "the system says no": (
         ["train", SMALL, "--out", "run", "--config", "x" * 300],

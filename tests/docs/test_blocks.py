@@ -164,6 +164,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_root: Path) ->
     monkeypatch.setenv("TSNN_DATA", str(data_root))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")  # pages are read inside a clone
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from tsnn.online.predictor import Predictor
 
 At = Annotated[
-    float | None,
-    typer.Option(help="Time of the question: every earlier event counts. By default one mean gap after the last."),
+    str | None,
+    typer.Option(
+        help="Time of the question: every earlier event counts. A number or, where the run's times are dates, an ISO "
+        "date or now. By default one mean gap after the last event."
+    ),
 ]
-EdgeType = Annotated[int | None, typer.Option(help="Relation, where the run has relations.")]
+EdgeType = Annotated[str | None, typer.Option(help="Relation by name, where the run has relations.")]
 
 
 def recommend(
@@ -52,11 +55,14 @@ def recommend(
     source, time = node_id(predictor, src), predictor.question_time(at)
     ranked = who_is_ranked(predictor, candidates)
     best = predictor.recommend(source, time, top, ranked, exclude_seen, edge_type, exact=not two_stage)
+    shown_time = predictor.run.description.show_time(time)
     if json:
         who = candidates or predictor.run.question.candidates
-        print_json({"src": source, "t": time, "candidates": who, "recommendations": [asdict(one) for one in best]})
+        print_json(
+            {"src": source, "t": shown_time, "candidates": who, "recommendations": [asdict(one) for one in best]}
+        )
         return
-    table = Table("", "destination", "score", "geometric", "residual", "EdgeBank", title=f"{src} at {time}")
+    table = Table("", "destination", "score", "geometric", "residual", "EdgeBank", title=f"{src} at {shown_time}")
     for rank, one in enumerate(best, 1):
         parts = (one.score, one.geometric, one.residual, one.edgebank)
         table.add_row(str(rank), str(one.dst), *(f"{value:z.4f}" for value in parts))
