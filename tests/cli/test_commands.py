@@ -20,6 +20,9 @@ SMALL = "synthetic:roles:events=600,nodes=40"
 FAST = ["--set", "train.epochs=1", "--set", "model.stalk_dim=8", "--set", "model.hidden_dim=8"]
 
 
+HEAD = ["--set", "train.epochs=0", "--set", "train.warmup=1", "--set", "model.stalk_dim=8"]  # no more than a score head
+
+
 def invoke(*arguments: str):
     return CliRunner().invoke(app, list(arguments), catch_exceptions=True)
 
@@ -55,12 +58,13 @@ def test_evaluate_prints_a_table_with_its_protocol(run_folder):
     assert "every earlier row" in result.stdout.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_evaluated_and_asked_with_its_candidates(tmp_path):
     """A shop whose users never receive anything: among all nodes they are candidates, by default they are not."""
     rows = "\n".join(f"user{i % 20},item{i % 7},{i}" for i in range(300))
     (tmp_path / "shop.csv").write_text(f"src,dst,t\n{rows}\n")
     data, run = str(tmp_path / "shop.csv"), tmp_path / "run"
-    told = invoke("train", data, "--out", str(run), "--candidates", "all", "--no-compare", *FAST, "--json")
+    told = invoke("train", data, "--out", str(run), "--candidates", "all", "--no-compare", *HEAD, "--json")
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["card"]["question"]["candidates"] == "all"
     asked = {
@@ -217,7 +221,7 @@ REFUSED = {
     "bad input": (["data", "show", "absent.csv"], "there is no file absent.csv"),
     "no such verb": (["forget"], "no such command 'forget'; tsnn --help lists"),
     "missing option": (["train", SMALL], "missing option '--out'; tsnn train --help lists"),
-    "not a number": (["recommend", "run", "--src", "5", "--at", "noon"], "invalid value for '--at'"),
+    "not a number": (["recommend", "run", "--src", "5", "--top", "many"], "invalid value for '--top'"),
     "out of range": (["verify", "run", "--sample", "0"], "invalid value for '--sample'"),
     "the system says no": (
         ["train", SMALL, "--out", "run", "--config", "x" * 300],

@@ -56,7 +56,7 @@ def test_the_preview_says_how_every_column_was_understood(messy):
     assert [view.first for view in preview.columns][3:] == ["buy", "1.234,50 EUR", "first"]
     assert preview.cleaned.sentences() == [
         "2 rows left out for an empty cell (who in 1, price in 1)",
-        "1 row without a relation are of the kind that was named for them",
+        "1 row given the kind named for events without a relation",
         "1 row put in order of time",
         "1 row left out as repeats of an earlier row",
     ]

@@ -22,8 +22,10 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def test_each_of_them_is_short():
-    assert {"add_a_feature", "contacts", "live_loop", "train_and_ask"} <= {path.stem for path in SCRIPTS}
+def test_each_of_them_is_short_and_run_by_a_test():
+    tests = Path(__file__).read_text()
+    assert SCRIPTS
+    assert [path.stem for path in SCRIPTS if f'example("{path.stem}").main(' not in tests] == []
     assert all(len(path.read_text().splitlines()) < 60 for path in SCRIPTS)
 
 
@@ -36,6 +38,19 @@ def test_train_and_ask(tmp_path, capsys):
     assert "who does 'user3' meet next?" in said
     assert "1. '" in said
     assert "features" in said
+
+
+def test_shop(tmp_path, capsys):
+    example("shop").main(tmp_path / "run", rows=400, **TINY)
+    said = capsys.readouterr().out
+    assert "price     feature                 numbers, 3" in said
+    assert "channel   ignored" in said
+    assert "6 rows left out as repeats of an earlier row" in said, "of seven; one has no price and is gone already"
+    ranked = [line.split()[4] for line in said.splitlines() if line.startswith("  from ")]
+    assert len(ranked) == 5
+    assert all(article.startswith(("tea-", "books-", "garden-", "bikes-")) for article in ranked), (
+        "customers are no answer"
+    )
 
 
 def test_live_loop(tmp_path):

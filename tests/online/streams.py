@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 
 from tests.engine.streams import config_of
 from tsnn.data.description import Description
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.split import split_by_time
+from tsnn.data.table import from_pandas
 from tsnn.model.tsnn import TSNN
 from tsnn.training.run import save_run
 from tsnn.training.trainer import build_model
 
+LAST_DATE = datetime(2024, 3, 3, 19, tzinfo=UTC)
 EVENTS, KNOWN = 160, 70  # rows, and rows the run has seen before it goes live
 SWITCHES: dict[str, dict[str, object]] = {
     "plain": {},
@@ -68,6 +72,23 @@ def restless_model(stream: EventStream, **switches: object) -> TSNN:
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
     return model
+
+
+def dated_stream(zone: str = "UTC") -> EventStream:
+    """Users and items, an event an hour until `LAST_DATE`, of relations buy, look and pay."""
+    rng = np.random.default_rng(0)
+    times = pd.date_range(end=LAST_DATE, periods=60, freq="h").tz_convert(zone)
+    names = {"src": "user", "dst": "item"}
+    columns = {part: [f"{name}{i}" for i in rng.integers(0, 6, 60)] for part, name in names.items()}
+    kinds = np.array(["buy", "look", "pay"])[rng.integers(0, 3, 60)]
+    return from_pandas(pd.DataFrame({**columns, "t": times, "kind": kinds}), edge_type="kind")
+
+
+def save_stream(folder: Path, stream: EventStream) -> Path:
+    """A run that has seen all of a stream."""
+    folder.mkdir(parents=True)
+    save_run(folder, restless_model(stream), stream, {})
+    return folder
 
 
 def save_prefix(folder: Path, stream: EventStream, rows: int = KNOWN, **switches: object) -> TSNN:

@@ -28,14 +28,14 @@ def print_json(value: dict[str, Any]) -> None:
 
 def print_preview(preview: Preview, out: Console) -> None:
     """A table as it was read: every column, and what became of rows that needed something."""
-    out.print(escape(preview.headline()), highlight=False)
+    out.print(escape(preview.headline()), highlight=False, soft_wrap=True)
     table = Table("column", "read as", "understood as", "first cell")
     for view in preview.columns:
         cells = (escape(text) for text in (view.column, view.part, view.understood, shorten(view.first, 40)))
         table.add_row(*cells, style="dim" if view.part == IGNORED else None)
     out.print(table, highlight=False)
     for sentence in preview.cleaned.sentences():
-        out.print(sentence, highlight=False)
+        out.print(escape(sentence), highlight=False, soft_wrap=True)
 
 
 COUNTABLE = 1000  # of fewer things than this one wants to know how many are done, of more how fast it goes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ from rich.table import Table
 
 from tsnn.cli.display import console, print_json, shown_bar
 from tsnn.cli.options import Json, RunFolder
-from tsnn.errors import InputError
+from tsnn.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from tsnn.data.description import Description
@@ -35,11 +36,10 @@ def show(
     json: Json = False,
 ) -> None:
     """The latest events of the log, or of a part of it, each with its position."""
-    from tsnn.serve.rewrite import find_events
     from tsnn.training.run import read_description
 
     about = read_description(run)
-    found = find_events(run, _chosen(positions, since, until, about), last)
+    found = _rewriting().find_events(run, _chosen(positions, since, until, about), last)
     if json:
         print_json({"events": _listed(found, about)})
     else:
@@ -49,7 +49,6 @@ def show(
 @app.command()
 def drop(run: RunFolder, positions: Positions = None, since: From = None, until: To = None, json: Json = False) -> None:
     """Take events back: out of the log, and the state is replayed without them. Not while a service holds the run."""
-    from tsnn.serve.rewrite import drop_events
     from tsnn.training.run import read_description
 
     if positions is None and since is None and until is None:
@@ -57,7 +56,7 @@ def drop(run: RunFolder, positions: Positions = None, since: From = None, until:
     about = read_description(run)
     chosen = _chosen(positions, since, until, about)
     with shown_bar(json) as progress:
-        done = drop_events(run, chosen, console.print, progress)
+        done = _rewriting().drop_events(run, chosen, console.print, progress)
     clock = about.show_time(done.clock)
     if json:
         print_json({"dropped": _listed(done.dropped, about), "left": done.left, "clock": clock})
@@ -66,6 +65,14 @@ def drop(run: RunFolder, positions: Positions = None, since: From = None, until:
     number = len(done.dropped)
     told = f"{number:,} {'event' if number == 1 else 'events'} dropped, {done.left:,} left in the log"
     Console().print(f"{told}; the clock stands at {clock}.", highlight=False)
+
+
+def _rewriting() -> ModuleType:
+    try:
+        from tsnn.serve import rewrite
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"the log needs {error.name}; install it with pip install 'tsnn[serve]'.") from None
+    return rewrite
 
 
 def _chosen(positions: str | None, since: str | None, until: str | None, about: Description) -> Chosen:

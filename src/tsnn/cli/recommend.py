@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from tsnn.online.predictor import Predictor
 
 At = Annotated[
-    float | None,
-    typer.Option(help="Time of the question: every earlier event counts. By default one mean gap after the last."),
+    str | None,
+    typer.Option(
+        help="Time of the question: every earlier event counts. A number or, where the run's times are dates, an ISO "
+        "date or now. By default one mean gap after the last event."
+    ),
 ]
-EdgeType = Annotated[int | None, typer.Option(help="Relation, where the run has relations.")]
+EdgeType = Annotated[str | None, typer.Option(help="Relation by name, where the run has relations.")]
 Numbers = Annotated[bool, typer.Option("--numbers", help="Show the numbers behind the sentences.")]
 
 EXPLAINED = 20  # destinations that get a reason: more are for programs to read, and every reason takes its time

@@ -31,7 +31,7 @@ class Cleaned:
         cells = ", ".join(f"{label} in {count:,}" for label, count in self.empty.items())
         told = {
             f"left out for an empty cell ({cells})": self.dropped,
-            "without a relation are of the kind that was named for them": self.unnamed,
+            "given the kind named for events without a relation": self.unnamed,
             "put in order of time": self.late,
             "left out as repeats of an earlier row": self.repeated,
         }

@@ -84,7 +84,8 @@ def _understood(column: Column, stream: EventStream) -> str:
     if column.part == "edge_type":
         names = stream.description.relations
         return f"{len(names)} kinds: {listed(names)}" if names else f"{stream.num_relations} kinds, by number"
-    return f"{stream.num_types} types of nodes"
+    types = tuple(str(kind) for kind in dict.fromkeys(column.values.tolist()))
+    return f"{len(types)} types: {listed(types)}"
 
 
 def _features(used: Sequence[Column], currencies: Sequence[str], stream: EventStream) -> dict[str, str]:

@@ -182,6 +182,11 @@ def _datetime(value: Any) -> datetime | None:
     return value if isinstance(value, datetime) else None
 
 
+def is_date(text: str) -> bool:
+    """Whether a text is an ISO date or "now"."""
+    return not text.isdecimal() and _datetime(text) is not None
+
+
 def is_date_number(value: Time) -> bool:
     """Whether a number of microseconds is a date that a calendar has."""
     return 0 <= value <= _LAST

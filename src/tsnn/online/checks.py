@@ -5,7 +5,6 @@ Each function returns the value in its one stored form, or raises an InputError 
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from typing import Any
 
@@ -19,15 +18,15 @@ from tsnn.online.event import Event, Time
 _INT64 = range(-(2**63), 2**63)
 
 
-def check_event(event: Event, shape: StreamShape, whole_times: bool) -> Event:
+def check_event(event: Event, shape: StreamShape, description: Description, whole_times: bool) -> Event:
     """The event as it is logged and observed; whether it comes too late is for the caller to see."""
     check_id(event.src)
     check_id(event.dst)
-    t = check_time(event.t, whole_times)
+    t = check_time(event.t, description, whole_times)
     if whole_times and not isinstance(t, int):
         raise InputError(f"time {t} is not whole, but the run counts in whole numbers; round it.")
     msg = check_features(event.msg, shape.msg_dim)
-    edge_type = check_relation(event.edge_type, shape.num_relations)
+    edge_type = check_relation(event.edge_type, description, shape.num_relations)
     return Event(event.src, event.dst, t, msg, edge_type, event.key)
 
 
@@ -41,11 +40,9 @@ def check_id(node_id: object) -> None:
         raise InputError("a node id is missing; give every event a source and a destination.")
 
 
-def check_time(t: Any, whole_times: bool) -> Time:
+def check_time(t: Any, description: Description, whole_times: bool) -> Time:
     """The time as a plain number; where a run counts in whole numbers, 3.0 is 3 (and 3.5 stays what it is)."""
-    value = t.item() if isinstance(t, np.generic) else t
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"time {t!r} is not a finite number; give it in the unit of the training data.")
+    value = description.parse_time(t)
     if not whole_times:
         return float(value)
     if isinstance(value, float):
@@ -65,15 +62,13 @@ def check_ahead(t: Time, clock: Time, max_ahead: float, about: Description) -> N
         )
 
 
-def check_relation(edge_type: Any, num_relations: int) -> int | None:
-    """The relation as a plain integer; None where the run has no relations."""
+def check_relation(edge_type: Any, description: Description, num_relations: int) -> int | None:
+    """The number of the relation; None where the run has no relations."""
     if not num_relations:
         if edge_type is not None:
             raise InputError("the run was trained without relations; leave edge_type out.")
         return None
-    if not isinstance(edge_type, int | np.integer) or not 0 <= edge_type < num_relations:
-        raise InputError(f"edge_type is {edge_type!r}; give one of the run's relations, 0 to {num_relations - 1}.")
-    return int(edge_type)
+    return description.relation_number(edge_type, num_relations)
 
 
 def check_features(msg: Any, width: int) -> bytes | None:

@@ -12,6 +12,7 @@ import shutil
 import threading
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -24,7 +25,7 @@ from tsnn.data.times import read_span
 from tsnn.errors import InputError, RunError
 from tsnn.files import write_whole
 from tsnn.online.checks import check_ahead, check_event, check_id, check_relation, check_time
-from tsnn.online.event import Event, Time
+from tsnn.online.event import AnyTime, Event, Relation, Time
 from tsnn.online.explain import Explanation, explain_score
 from tsnn.online.ids import GrowingIds
 from tsnn.online.live import LiveState
@@ -78,21 +79,26 @@ class Predictor:
         return cls(loaded, saved, late, read_span(max_ahead, loaded.description.dates))
 
     @property
-    def clock(self) -> Time:
-        """Time of the last observed event."""
+    def clock(self) -> Time | datetime:
+        """Time of the last observed event: a number, or a date where the run's times are dates."""
+        return self.run.description.moment(self.ticks)
+
+    @property
+    def ticks(self) -> Time:
+        """The clock as the run counts: the number itself, of dates microseconds since 1970."""
         value: Time = self._state.clock.item()
         return value
 
     @property
     def span(self) -> Time:
         """Time from the first event to the last, those of training included."""
-        return self.clock - self._state.origin.item()  # type: ignore[no-any-return]
+        return self.ticks - self._state.origin.item()  # type: ignore[no-any-return]
 
-    def question_time(self, t: Time | None) -> Time:
+    def question_time(self, t: AnyTime | None) -> Time:
         """The time of a question: the one given, or a mean gap after the last event, so that every event counts."""
         if t is not None:
-            return t
-        clock = self.clock
+            return self.run.description.parse_time(t)
+        clock = self.ticks
         gap = self.run.model.shape.mean_gap
         return clock + max(1, round(gap)) if isinstance(clock, int) else clock + gap
 
@@ -112,10 +118,10 @@ class Predictor:
         return self._state.ids.find(node_id) is not None
 
     @overload
-    def score(self, src: Hashable, dst: list[Any], t: Time, edge_type: int | None = None) -> list[float]: ...
+    def score(self, src: Hashable, dst: list[Any], t: AnyTime, edge_type: Relation | None = None) -> list[float]: ...
     @overload
-    def score(self, src: Hashable, dst: Hashable, t: Time, edge_type: int | None = None) -> float: ...
-    def score(self, src: Hashable, dst: Any, t: Time, edge_type: int | None = None) -> float | list[float]:
+    def score(self, src: Hashable, dst: Hashable, t: AnyTime, edge_type: Relation | None = None) -> float: ...
+    def score(self, src: Hashable, dst: Any, t: AnyTime, edge_type: Relation | None = None) -> float | list[float]:
         """The score of a destination, or of each of a list, for this source at this time."""
         many = isinstance(dst, list)
         with self._lock:
@@ -126,11 +132,11 @@ class Predictor:
     def recommend(
         self,
         src: Hashable,
-        t: Time,
+        t: AnyTime,
         k: int = 10,
         candidates: Sequence[Hashable] | str | None = None,
         exclude_seen: bool = False,
-        edge_type: int | None = None,
+        edge_type: Relation | None = None,
         exact: bool = True,
     ) -> list[Recommendation]:
         """The k best destinations, best first.
@@ -164,32 +170,46 @@ class Predictor:
             for i in best
         ]
 
-    def explain(self, src: Hashable, dst: Hashable, t: Time, edge_type: int | None = None) -> Explanation:
+    def explain(self, src: Hashable, dst: Hashable, t: AnyTime, edge_type: Relation | None = None) -> Explanation:
         """Why this destination has this score."""
         with self._lock:
             standpoint, cand = self.stand(src, [dst], t, edge_type)
             return explain_score(standpoint, int(cand[0]), src, dst, self.run)
 
-    def recent(self, node_id: Hashable, n: int = 10) -> list[tuple[Hashable, Time, int | None]]:
+    def recent(self, node_id: Hashable, n: int = 10) -> list[tuple[Hashable, Time | datetime, Relation | None]]:
         """The last events of a node, newest first: the other end, the time, the relation (None without relations)."""
         check_id(node_id)
         with self._lock:
             index = self._state.ids.find(node_id)
-            return [] if index is None else self._state.recent(self._state.latest, index, n)
+            events = [] if index is None else self._state.recent(self._state.latest, index, n)
+        about = self.run.description
+        return [
+            (other, about.moment(t), None if relation is None else about.relation_name(relation))
+            for other, t, relation in events
+        ]
 
     def stand(
-        self, src: Hashable, candidates: Sequence[Hashable], t: Time, edge_type: int | None
+        self, src: Hashable, candidates: Sequence[Hashable], t: AnyTime, edge_type: Relation | None
     ) -> tuple[Standpoint, I64]:
         """Where a source stands at a time, once all of this is checked, and the candidates' indices."""
         for name in (src, *candidates):
             check_id(name)
-        time = check_time(t, isinstance(self.clock, int))
-        if time < self.clock:
-            raise InputError(f"time {time} is before the clock, {self.clock}; ask at the clock or later.")
-        relation = check_relation(edge_type, self.run.model.shape.num_relations)
+        time = self._asked_at(t)
+        relation = check_relation(edge_type, self.run.description, self.run.model.shape.num_relations)
         return stand(self._state, src, candidates, time, relation or 0)
 
-    def observe(self, src: Hashable, dst: Hashable, t: Time, msg: Any = None, edge_type: int | None = None) -> None:
+    def _asked_at(self, t: AnyTime) -> Time:
+        """The time of a question, which cannot lie before what has been observed."""
+        about = self.run.description
+        time = check_time(t, about, isinstance(self.ticks, int))
+        if time < self.ticks:
+            asked, clock = (about.show_time(x) for x in (time, self.ticks))
+            raise InputError(f"time {asked} is before the clock, {clock}; ask at the clock or later.")
+        return time
+
+    def observe(
+        self, src: Hashable, dst: Hashable, t: AnyTime, msg: Any = None, edge_type: Relation | None = None
+    ) -> None:
         """Let one event happen. Ids not heard of before become nodes."""
         self.observe_many([Event(src, dst, t, msg, edge_type)])
 
@@ -203,7 +223,7 @@ class Predictor:
 
     def _sorted_out(self, events: list[Event]) -> tuple[list[Event], list[Event]]:
         """Timely events and late ones; an event is late if one before it has a later time."""
-        clock = self.clock
+        clock = self.ticks
         timely: list[Event] = []
         late: list[Event] = []
         for event in events:
@@ -214,14 +234,15 @@ class Predictor:
             elif self.late == "aside":
                 late.append(event)
             else:
+                came, reached = (self.run.description.show_time(t) for t in (event.t, clock))
                 raise InputError(
-                    f"an event at time {event.t} comes after the clock has reached {clock}; send it in order."
+                    f"an event at time {came} comes after the clock has reached {reached}; send it in order."
                 )
         return timely, late
 
     def check(self, event: Event) -> Event:
         """The event in the form in which it is logged and observed; InputError if it is none this run can use."""
-        return check_event(event, self.run.model.shape, isinstance(self.clock, int))
+        return check_event(event, self.run.model.shape, self.run.description, isinstance(self.ticks, int))
 
     def check_ahead(self, t: Time, clock: Time) -> None:
         """Refuse an event too far ahead of the one before it."""

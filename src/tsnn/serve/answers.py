@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from tsnn.online.event import Time
+from tsnn.online.event import AnyTime, Relation
 from tsnn.online.predictor import Predictor
 from tsnn.serve import schemas
 from tsnn.serve.drift import DriftTrace
@@ -19,20 +19,23 @@ def score(predictor: Predictor, body: schemas.ScoreIn) -> schemas.ScoreOut:
     """Scores of the destinations named."""
     t = predictor.question_time(body.t)
     scores = predictor.score(body.src, list(body.dst), t, body.edge_type)
-    return schemas.ScoreOut(src=body.src, t=t, scores=scores)
+    return schemas.ScoreOut(src=body.src, t=predictor.run.description.show_time(t), scores=scores)
 
 
 def recommend(
-    predictor: Predictor, src: Name, t: Time | None, exact: bool, options: dict[str, Any]
+    predictor: Predictor, src: Name, t: AnyTime | None, exact: bool, options: dict[str, Any]
 ) -> schemas.RecommendOut:
     """The best destinations; `options` are further ones of `Predictor.recommend`."""
     at = predictor.question_time(t)
     found = predictor.recommend(src, at, exact=exact, **options)
     ranked = [schemas.Ranked(**asdict(entry)) for entry in found]
-    return schemas.RecommendOut(src=src, t=at, known=predictor.knows(src), exact=exact, destinations=ranked)
+    shown = predictor.run.description.show_time(at)
+    return schemas.RecommendOut(src=src, t=shown, known=predictor.knows(src), exact=exact, destinations=ranked)
 
 
-def explain(predictor: Predictor, src: Name, dst: Name, t: Time | None, edge_type: int | None) -> dict[str, Any]:
+def explain(
+    predictor: Predictor, src: Name, dst: Name, t: AnyTime | None, edge_type: Relation | None
+) -> dict[str, Any]:
     """One score with its reasons."""
     return predictor.explain(src, dst, predictor.question_time(t), edge_type).to_dict()
 
@@ -41,10 +44,12 @@ def node(predictor: Predictor, name: Name, drift: DriftTrace) -> schemas.NodeOut
     """The latest events of a node and the drift of its frame."""
     if not predictor.knows(name):
         return schemas.NodeOut(id=name, known=False, recent=[], drift=[])
+    shown = predictor.run.description.show_time
     events: list[Any] = predictor.recent(name, RECENT)
-    recent = [schemas.Recent(node=other, t=t, edge_type=relation) for other, t, relation in events]
+    recent = [schemas.Recent(node=other, t=shown(t), edge_type=relation) for other, t, relation in events]
     samples = drift.of(predictor, predictor._state.ids.index(name))
-    return schemas.NodeOut(id=name, known=True, recent=recent, drift=[schemas.Drift(t=t, drift=d) for t, d in samples])
+    drifts = [schemas.Drift(t=shown(t), drift=far) for t, far in samples]
+    return schemas.NodeOut(id=name, known=True, recent=recent, drift=drifts)
 
 
 def health(service: Service) -> schemas.HealthOut:
@@ -52,12 +57,13 @@ def health(service: Service) -> schemas.HealthOut:
     predictor = service.predictor
     return schemas.HealthOut(
         status=service.fault or "ok",
-        clock=predictor.clock,
+        clock=predictor.run.description.show_time(predictor.ticks),
         nodes=predictor.num_nodes,
         events=predictor.num_events,
         position=service.log.position,
         snapshot=service.snapshot_position,
         relations=predictor.run.model.shape.num_relations,
+        relation_names=list(predictor.run.description.relations),
         queue=service.waiting,
         events_per_second=service.metrics.events_per_second(),
         latency_ms=service.metrics.latency_ms(),
@@ -67,7 +73,7 @@ def health(service: Service) -> schemas.HealthOut:
 def refresh_gauges(service: Service) -> None:
     """Bring up to date the gauges, which are only set when somebody reads them."""
     metrics = service.metrics
-    metrics.clock.set(service.predictor.clock)
+    metrics.clock.set(service.predictor.ticks)
     metrics.nodes.set(service.predictor.num_nodes)
     metrics.position.set(service.log.position)
     metrics.queue.set(service.waiting)

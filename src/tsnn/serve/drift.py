@@ -41,7 +41,7 @@ class DriftTrace:
         mine = order[self._node[order] == node]
         if len(mine):
             return list(zip(self._t[mine].tolist(), self._drift[mine].tolist(), strict=True))
-        return [(float(predictor.clock), float(frame_drift(predictor, np.array([node]))[0]))]
+        return [(float(predictor.ticks), float(frame_drift(predictor, np.array([node]))[0]))]
 
 
 def frame_drift(predictor: Predictor, nodes: I64) -> F64:

@@ -34,9 +34,13 @@ SrcParam = Annotated[
     int | str, BeforeValidator(read_id), Query(description='a node id; 7 is the integer, "7" in quotes the text')
 ]
 TimeParam = Annotated[
-    int | float | None, BeforeValidator(lambda text: text if text is None else read_time(str(text))), Query(ge=0)
+    int | float | str | None,
+    BeforeValidator(lambda text: text if text is None else read_time(str(text))),
+    Query(description="a number from 0 on or, where times are dates, an ISO date or now"),
 ]
-RelationParam = Annotated[int | None, Query(ge=0, lt=2**31)]
+RelationParam = Annotated[
+    str | None, Query(max_length=schemas.MAX_ID, description="a relation by name or, where it has none, by number")
+]
 CandidatesParam = Annotated[
     Literal["destinations", "all"] | None, Query(description="who is ranked; by default what the run's card says")
 ]

@@ -29,7 +29,7 @@ class Metrics:
         self.snapshot_errors = Counter("snapshot_errors", "Snapshots that failed.", **named)
         self.requests = Counter("requests", "Requests by path and status.", ["path", "status"], **named)
         self.seconds = Histogram("request_seconds", "Time to answer.", ["path"], buckets=_BUCKETS, **named)
-        self.clock = Gauge("clock", "Time of the latest event.", **named)
+        self.clock = Gauge("clock", "Time of the latest event; dates in microseconds since 1970.", **named)
         self.nodes = Gauge("nodes", "Nodes known.", **named)
         self.position = Gauge("log_position", "Events in the log.", **named)
         self.queue = Gauge("queue_length", "Requests that wait to be written.", **named)

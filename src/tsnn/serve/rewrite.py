@@ -79,4 +79,4 @@ def _replay(run: Path, say: Say, progress: Progress) -> Time:
     if behind:
         frozen = replace(predictor.snapshot(), folder=run)  # the one it came from may be dropped as too old
         write_snapshot(run / HOME, position + behind, frozen.save)
-    return predictor.clock
+    return predictor.ticks

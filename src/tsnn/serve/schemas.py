@@ -11,16 +11,19 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
+from tsnn.data.times import NOW, is_date, number_of_time
 from tsnn.errors import InputError
 from tsnn.online.event import Event
 
 MAX_ID = 256  # letters of a text id
 MAX_KEY = 200  # letters of a key
+MAX_TIME = 64  # letters of a date
 MAX_FEATURES = 65_536
 MAX_CANDIDATES = 100_000
 MAX_TOP = 1000
 NOT_JSON = "the body is not JSON; send an object or, for events, a list of them."
 _INT64 = 2**63
+_INT32 = 2**31
 MAX_FEATURE = 1e9  # beyond it the squares of a frame leave the range of float32
 _BIGGEST_TIME = 2.0**62  # differences of two times stay inside 64 bits
 
@@ -38,11 +41,21 @@ def _is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _check_time(value: Any) -> int | float:
+def _check_time(value: Any) -> int | float | str:
+    if type(value) is str and len(value) <= MAX_TIME and is_date(value):
+        return value
     if type(value) not in (int, float) or not 0 <= value < _BIGGEST_TIME:
-        raise ValueError("must be a number from 0 to below 2^62")
+        raise ValueError("must be a number from 0 to below 2^62 or, where times are dates, an ISO date or now")
     checked: int | float = value + 0  # -0.0 becomes 0.0
     return checked
+
+
+def _check_relation(value: Any) -> int | str:
+    if type(value) is int and 0 <= value < _INT32:
+        return value
+    if type(value) is str and 0 < len(value) <= MAX_ID:
+        return value
+    raise ValueError(f"must be the name of a relation, of 1 to {MAX_ID} characters, or its number")
 
 
 def _check_features(value: Any) -> Any:
@@ -58,10 +71,15 @@ WholeId = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
 TextId = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 NodeId = Annotated[WholeId | TextId, BeforeValidator(_check_id)]
 # `Field` is for the OpenAPI document; `_check_time` does the checking, before anything is converted.
-Time = Annotated[int | float, BeforeValidator(_check_time), Field(ge=0, lt=_BIGGEST_TIME)]
+TimeNumber = Annotated[int | float, Field(ge=0, lt=_BIGGEST_TIME)]
+TimeText = Annotated[str, Field(max_length=MAX_TIME, description="an ISO date or now, where times are dates")]
+Time = Annotated[TimeNumber | TimeText, BeforeValidator(_check_time)]
+ShownTime = float | int | str  # a date is shown as an ISO text
 Feature = Annotated[float, Field(ge=-MAX_FEATURE, le=MAX_FEATURE)]
 Features = Annotated[list[Feature], BeforeValidator(_check_features), Field(min_length=1, max_length=MAX_FEATURES)]
-Relation = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+RelationNumber = Annotated[int, Field(ge=0, lt=_INT32)]
+RelationName = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
+Relation = Annotated[RelationNumber | RelationName, BeforeValidator(_check_relation)]
 Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY, strict=True)]
 
 
@@ -78,6 +96,8 @@ class EventIn(TypedDict):
 
 
 def _to_event(fields: dict[str, Any]) -> Event:
+    if fields["t"] == NOW and fields.get("key") is not None:
+        raise ValueError("an event with a key cannot be of now: sent again it would be another; give its time")
     if fields.get("msg") is not None:
         fields["msg"] = np.asarray(fields["msg"], "<f4").tobytes()
     return Event(**fields)
@@ -101,14 +121,14 @@ class EventsOut(BaseModel):
     applied: int = Field(ge=0, description="events new to the log")
     duplicates: int = Field(ge=0, description="events that it held already, by their key")
     position: int = Field(ge=0, description="events in the log")
-    clock: float | int | None = Field(description="time of the latest event")
+    clock: ShownTime | None = Field(description="time of the latest event")
 
 
 class ScoreOut(BaseModel):
     """Scores in the order of the destinations asked for."""
 
     src: int | str
-    t: float | int
+    t: ShownTime
     scores: list[float]
 
 
@@ -126,7 +146,7 @@ class RecommendOut(BaseModel):
     """The best destinations, best first."""
 
     src: int | str
-    t: float | int
+    t: ShownTime
     known: bool = Field(description="whether the source has been named before")
     exact: bool
     destinations: list[Ranked]
@@ -136,14 +156,14 @@ class Recent(BaseModel):
     """An event of a node: the other end, when, and of which relation."""
 
     node: int | str
-    t: float | int
-    edge_type: int | None
+    t: ShownTime
+    edge_type: int | str | None
 
 
 class Drift(BaseModel):
     """How far a node's frame had moved from its first one at a time."""
 
-    t: float
+    t: ShownTime
     drift: float
 
 
@@ -160,12 +180,13 @@ class HealthOut(BaseModel):
     """Where the service stands, and how fast it has been lately."""
 
     status: str
-    clock: float | int | None
+    clock: ShownTime | None
     nodes: int
     events: int = Field(description="events that the state has seen, those of training included")
     position: int = Field(description="events in the log")
     snapshot: int = Field(description="log position of the newest snapshot")
     relations: int = Field(description="relations of the run; 0 where it has none")
+    relation_names: list[str] = Field(description="their names, by number; none where the data number them")
     queue: int = Field(description="requests that wait to be written")
     events_per_second: float
     latency_ms: dict[str, dict[str, float]] = Field(description="p50 and p99 by path, of the latest requests")
@@ -194,12 +215,13 @@ def _is_integer(text: str) -> bool:
     return digits.isascii() and digits.isdigit() and len(digits) < 20
 
 
-def read_time(text: str) -> int | float:
+def read_time(text: str) -> int | float | str:
     """A time from a URL: an integer stays one."""
+    number = number_of_time(text)
     try:
-        return _check_time(int(text) if _is_integer(text) else float(text))
-    except ValueError:
-        raise InputError(f"t={text[:40]!r} is not a time; give a number from 0 on.") from None
+        return _check_time(text if number is None else number)
+    except ValueError as error:
+        raise InputError(f"{text[:40]!r} {error}.") from None
 
 
 _ONE: TypeAdapter[Any] = TypeAdapter(OneEvent)

@@ -50,15 +50,16 @@ class UnavailableError(TsnnError):
 
 @dataclass
 class _Request:
-    events: list[Event]
+    sent: list[Event]
     key: str | None
+    events: list[Event]  # as the log shall keep them
     done: Future[EventsOut] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
         self.done.set_running_or_notify_cancel()  # a client that hangs up cannot take its events back
 
     def digest(self) -> bytes:
-        return hashlib.sha256(repr(self.events).encode()).digest()
+        return hashlib.sha256(repr(self.sent).encode()).digest()
 
 
 @dataclass
@@ -134,7 +135,7 @@ class Service:
 
     def submit(self, events: Sequence[Event], key: str | None = None) -> Future[EventsOut]:
         """Queue a request: all of its events or none. The future ends when they are durable and applied."""
-        request = _Request(list(events), key)
+        request = _Request(list(events), key, self._checked(events))
         if self._closing:
             raise UnavailableError("the service is stopping; send the events again once it is back.")
         try:
@@ -178,7 +179,7 @@ class Service:
     def _write(self, group: list[_Request]) -> None:
         try:
             self._catch_up_if_suspect()
-            draft = _Draft(self.predictor.clock)
+            draft = _Draft(self.predictor.ticks)
             for request in group:
                 self._admit(request, draft)
             if draft.events:
@@ -212,7 +213,7 @@ class Service:
 
     def _admit(self, request: _Request, draft: _Draft) -> None:
         try:
-            fresh = self._checked(self._fresh(request, draft), draft.clock)
+            fresh = self._timely(self._fresh(request, draft), draft.clock)
         except InputError as error:
             request.done.set_exception(error)
             return
@@ -224,20 +225,31 @@ class Service:
             draft.receipts[request.key] = Receipt(request.key, request.digest(), position)
         draft.admitted.append((request, len(fresh)))
 
-    def _checked(self, events: dict[int, Event], clock: Time) -> list[Event]:
-        """These events as the log shall keep them; InputError unless all of them can be observed in turn."""
+    def _checked(self, events: Sequence[Event]) -> list[Event]:
+        """These events as the log shall keep them; InputError if the run can use one of them at no time."""
         checked = []
-        for place, event in events.items():
+        for place, event in enumerate(events):
             try:
-                passed = self.predictor.check(event)
-                if passed.t < clock:
-                    raise InputError(f"time {passed.t} is before the clock, {clock}; send events in order of time.")
-                self.predictor.check_ahead(passed.t, clock)
+                checked.append(self.predictor.check(event))
             except InputError as error:
                 raise InputError(f"event {place}: {error}") from None
-            clock = passed.t
-            checked.append(passed)
         return checked
+
+    def _timely(self, events: dict[int, Event], clock: Time) -> list[Event]:
+        """These events, each of which can follow the one before it."""
+        for place, event in events.items():
+            try:
+                self._check_order(event.t, clock)
+            except InputError as error:
+                raise InputError(f"event {place}: {error}") from None
+            clock = event.t
+        return list(events.values())
+
+    def _check_order(self, t: Time, clock: Time) -> None:
+        if t < clock:
+            came, reached = (self.predictor.run.description.show_time(t) for t in (t, clock))
+            raise InputError(f"time {came} is before the clock, {reached}; send events in order of time.")
+        self.predictor.check_ahead(t, clock)
 
     def _fresh(self, request: _Request, draft: _Draft) -> dict[int, Event]:
         """The request's events that neither the log nor this transaction holds, by their place in it."""
@@ -280,9 +292,10 @@ class Service:
     def _acknowledge(self, draft: _Draft) -> None:
         duplicates = sum(len(request.events) - fresh for request, fresh in draft.admitted)
         self.metrics.saw_events(len(draft.events), duplicates)
+        shown = self.predictor.run.description.show_time(self.predictor.ticks)
         for request, fresh in draft.admitted:
             numbers = {"applied": fresh, "duplicates": len(request.events) - fresh, "position": self.log.position}
-            request.done.set_result(EventsOut(**numbers, clock=self.predictor.clock))
+            request.done.set_result(EventsOut(**numbers, clock=shown))
 
     # Reading
 
