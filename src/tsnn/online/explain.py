@@ -214,7 +214,8 @@ def _says_something(fact: Fact, told: Told) -> bool:
 
 def _fact_shown(fact: Fact, told: Told) -> FactShown:
     value, usual = told.facts[fact.name], float(np.median(told.others[fact.name]))
-    return FactShown(fact.name, told.words(fact), value, usual, told.clock.shown(fact, value), told.clock.shown(fact, usual))
+    shown, usually = told.clock.shown(fact, value), told.clock.shown(fact, usual)
+    return FactShown(fact.name, told.words(fact), value, usual, shown, usually)
 
 
 def _why(reasons: list[Reason]) -> str:
