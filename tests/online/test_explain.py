@@ -102,9 +102,9 @@ def test_reasons_are_in_the_names_and_units_of_the_data(tmp_path):
     stream = replace(stream, t=start + stream.t * hour, description=described)
     save_run(tmp_path, restless_model(stream), stream, {})
     predictor = Predictor.load(tmp_path)
-    t = predictor.clock + 3 * hour
-    predictor.observe(0, "n1", t, [0.0, 0.0], 2)
-    e = predictor.explain(0, "n1", t + 11 * hour, 2)
+    t = predictor.ticks + 3 * hour
+    predictor.observe(0, "n1", t, [0.0, 0.0], "pay")
+    e = predictor.explain(0, "n1", t + 11 * hour, "pay")
     assert e.t == described.show_time(t + 11 * hour) != t + 11 * hour
     assert e.edge_type == "pay"
     assert e.shared[0] == (described.show_time(t), "pay")
