@@ -178,17 +178,20 @@ def test_of_paths_between_them() -> None:
     walks, hops = replace(PLAIN, reads=frozenset({"walk_02"})), replace(PLAIN, reads=frozenset({"two_hop_count"}))
     others = {"walk_22": [0.1, 0.2, 0.3, 0.4], "two_hop_count": [0.0, 0.0, 20.0, 20.0]}
     assert says("paths", others, walk_22=0.35, two_hop_count=12.0) == (
-        "12 ways to bob by way of two others, more than 50 % of the others, over longer paths bob is nearer than 75 % "
+        "12 ways to bob by way of two others, more than 50 % of the others, over longer paths bob is nearer to ann than 75 % "
         "of the others"
     )
-    assert says("paths", others, walks, walk_02=1.0) == "over longer paths bob is nearer than all the others"
-    assert says("paths", others, walks, walk_12=0.15) == "over longer paths bob is farther than 75 % of the others"
+    assert says("paths", others, walks, walk_02=1.0) == "over longer paths bob is nearer to ann than all the others"
+    assert (
+        says("paths", others, walks, walk_12=0.15)
+        == "over longer paths bob is farther from ann than 75 % of the others"
+    )
     assert says("paths", others, hops) == "no ways to bob by way of two others, fewer than 75 % of the others"
 
 
 def test_of_states_types_and_the_source() -> None:
     near = replace(PLAIN, distances=(1.0, np.array([2.0, 3.0, 0.5, 4.0])), kind="2")
-    assert says("states", told=near) == "bob is nearer than 75 % of the others in common coordinates"
+    assert says("states", told=near) == "bob is nearer to ann than 75 % of the others"
     assert says("kind", told=near) == "bob is of type 2"
     assert says("source") == "never seen before"
     assert says("source", src_count=1.0, src_gap=2 * HOUR) == "1 event so far, last 2 hours ago"

@@ -162,6 +162,10 @@ class Told:
         """The source in a sentence."""
         return "the source" if "…" in self.src else self.src
 
+    def near(self, rank: float) -> str:
+        """That the candidate is near the source, or is not, in some sense in which it has this rank."""
+        return f"{self.it} is {beside(rank, f'nearer to {self.who}', f'farther from {self.who}')}"
+
     def ago(self, gap: str) -> str:
         """When the event of a gap was."""
         return f"{self.clock.duration(self.facts[gap])} ago"
@@ -239,7 +243,7 @@ def paths(told: Told) -> str:
     if _LONGER[0] in told.reads:
         own = sum(told.facts[name] for name in _LONGER)
         others = np.sum([told.others[name] for name in _LONGER], axis=0)
-        parts.append(f"over longer paths {told.it} is {beside(told.rank(own, others), 'nearer', 'farther')}")
+        parts.append(f"over longer paths {told.near(told.rank(own, others))}")
     return ", ".join(parts)
 
 
@@ -260,7 +264,7 @@ def moves(told: Told) -> str:
 def states(told: Told) -> str:
     """How near the learned states of the two are."""
     own, others = told.distances
-    return f"{told.it} is {beside(told.rank(-own, -others), 'nearer', 'farther')} in common coordinates"
+    return told.near(told.rank(-own, -others))
 
 
 def kind(told: Told) -> str:

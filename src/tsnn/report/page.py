@@ -115,7 +115,7 @@ def _counted(title: str, counts: set[int], table: str) -> str:
     few = counts and min(counts) < FIRM
     events = f", {' or '.join(f'{count:,}' for count in sorted(counts))} events" if counts else ""
     remark = ": too few to tell" if few else ""
-    return f'<div{" class=few" if few else ""}><h3>{title}{events}{remark}</h3>{table}</div>'
+    return f"<div{' class=few' if few else ''}><h3>{title}{events}{remark}</h3>{table}</div>"
 
 
 def _cards(views: Sequence[View]) -> str:
