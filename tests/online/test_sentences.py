@@ -114,7 +114,7 @@ def test_of_two_who_met() -> None:
     assert says("pair", **met) == "met 41 times, last 11 hours ago"
     assert says("pair", **met, reverse_count=1.0) == "ann → bob 41 times, last 11 hours ago, bob → ann once"
     assert says("pair", reverse_count=3.0) == "ann → bob never, bob → ann 3 times"
-    itself = replace(PLAIN, dst="ann")
+    itself = replace(PLAIN, dst="ann", itself=True)
     assert says("pair", told=itself) == "never turned to itself"
     assert says("pair", told=itself, **met, reverse_count=41.0) == "turned to itself 41 times, last 11 hours ago"
 
@@ -175,11 +175,11 @@ def test_of_where_the_source_went_last() -> None:
 
 
 def test_of_paths_between_them() -> None:
-    walks, hops = replace(PLAIN, reads=frozenset({"walk_02"})), replace(PLAIN, reads=frozenset({"two_hop_count"}))
+    walks, hops = replace(PLAIN, reads=frozenset({"walk_12"})), replace(PLAIN, reads=frozenset({"two_hop_count"}))
     others = {"walk_22": [0.1, 0.2, 0.3, 0.4], "two_hop_count": [0.0, 0.0, 20.0, 20.0]}
     assert says("paths", others, walk_22=0.35, two_hop_count=12.0) == (
-        "12 ways to bob by way of two others, more than 50 % of the others, over longer paths bob is nearer to ann than 75 % "
-        "of the others"
+        "12 ways to bob by way of two others, more than 50 % of the others, over longer paths bob is nearer to ann "
+        "than 75 % of the others"
     )
     assert says("paths", others, walks, walk_02=1.0) == "over longer paths bob is nearer to ann than all the others"
     assert (

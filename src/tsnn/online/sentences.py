@@ -8,7 +8,7 @@ Times are durations here, hours and days where times are dates; mean gaps are fo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -122,9 +122,10 @@ def times(count: float) -> str:
     return {1: "once", 2: "twice"}.get(int(count), f"{count:,.0f} times")
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names one after the other."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def listed(texts: Iterable[str]) -> str:
+    """One after the other, each once."""
+    *first, last = dict.fromkeys(texts)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ class Told:
     window: float  # of EdgeBank; 0 is unlimited
     reads: frozenset[str]  # facts on which the score depends
     undirected: bool = False  # whether an event is one of two equals
+    itself: bool = False  # whether the candidate is the source
     relation: str = ""  # the one asked about, where there are several
     kind: str = ""  # the candidate's type, where nodes have types
     last: tuple[str, ...] = ()  # where the source went last, latest first
@@ -189,7 +191,7 @@ def pair(told: Told) -> str:
 def _met(told: Told) -> str:
     there, back = told.facts["pair_count"], told.facts["reverse_count"]
     last = f"{times(there)}, last {told.ago('pair_gap')}" if there else ""
-    if told.src == told.dst:
+    if told.itself:
         return f"turned to itself {last}" if there else "never turned to itself"
     if told.undirected or not back or "reverse_count" not in told.reads:
         return f"met {last}" if there else "never met"
@@ -240,7 +242,7 @@ def paths(told: Told) -> str:
         ways = told.facts["two_hop_count"]
         standing = beside(told.rank(ways, told.others["two_hop_count"]), "more", "fewer")
         parts.append(f"{number(ways) if ways else 'no'} ways to {told.it} by way of two others, {standing}")
-    if _LONGER[0] in told.reads:
+    if not told.reads.isdisjoint(_LONGER):
         own = sum(told.facts[name] for name in _LONGER)
         others = np.sum([told.others[name] for name in _LONGER], axis=0)
         parts.append(f"over longer paths {told.near(told.rank(own, others))}")
@@ -251,14 +253,13 @@ def moves(told: Told) -> str:
     """What tends to come after the places where the source went last."""
     if not told.last:
         return f"{told.who} has not gone anywhere yet"
-    found: dict[str, str] = {}
+    found = []
     for k, place in enumerate(told.last, 1):
         count, share = told.facts[f"succ_count_{k}"], told.facts[f"succ_share_{k}"]
         if count:
-            found.setdefault(place, f"{count:,.0f} of {plural(count / share, 'move')} on from {place}")
-    if found:
-        return f"{told.it} came next in {listed(list(found.values()))}, where {told.who} went last"
-    return f"{told.it} never came next after {listed(list(dict.fromkeys(told.last)))}, where {told.who} went last"
+            found.append(f"{count:,.0f} of {plural(count / share, 'move')} on from {place}")
+    came = f"came next in {listed(found)}" if found else f"never came next after {listed(told.last)}"
+    return f"{told.it} {came}, where {told.who} went last"
 
 
 def states(told: Told) -> str:
