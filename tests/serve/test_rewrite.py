@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.online.streams import dated_stream, save_stream
 from tests.serve.runs import CLOCK, as_event, some_events
 from tests.serve.states import fingerprint, replay_one_by_one
 from tsnn.cli.main import app
@@ -239,6 +240,22 @@ def test_a_predictor_has_the_guard_if_asked(run):
     free.observe_many([event._replace(t=10**15)])
     with pytest.raises(InputError, match="'30d' is no length of time; give a number in the unit of the data"):
         Predictor.load(run, max_ahead="30d")
+
+
+def test_dates_that_have_come_are_never_too_far_ahead(serve, tmp_path):
+    """Twelve hours of 2024 are served today; a date of the next century is refused, and one taken by mistake goes."""
+    run = save_stream(tmp_path / "dated", dated_stream())
+    client = serve(run, max_ahead="30d")
+    event = {"src": "user1", "dst": "item1", "edge_type": "pay"}
+    refused = client.post("/events", json={**event, "t": "2101-01-01T00:00:00Z"})
+    assert "time 2101-01-01T00:00:00Z is too far ahead of the clock, 2024-03-03T19:00:00Z" in refused.json()["error"]
+    for t in ("2024-03-03T20:00:00Z", "now"):
+        assert client.post("/events", json={**event, "t": t}).json()["applied"] == 1
+    client.service.close()
+    done = json.loads(invoke("drop", str(run), "--from", "2024-03-04", "--json").stdout)
+    assert (len(done["dropped"]), done["clock"]) == (1, "2024-03-03T20:00:00Z")
+    shown = json.loads(invoke("show", str(run), "--json").stdout)["events"]
+    assert [(one["t"], one["edge_type"]) for one in shown] == [("2024-03-03T20:00:00Z", "pay")]
 
 
 @pytest.mark.parametrize(("text", "microseconds"), [("90s", 90e6), ("1.5 h", 5.4e9), ("30d", 2.592e12), ("7", 7.0)])
