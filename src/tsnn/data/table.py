@@ -22,6 +22,7 @@ from tsnn.data.preview import preview_of
 from tsnn.data.times import Where, plain_row
 from tsnn.errors import InputError
 from tsnn.files import write_whole
+from tsnn.types import I64
 
 MsgColumns = str | list[str] | tuple[str, ...] | None
 """Names of feature columns; `"auto"` takes every numeric column that is not named otherwise."""
@@ -290,10 +291,10 @@ def write_table(stream: EventStream, path: Path | str) -> None:
     about = stream.description
     columns["t"] = pa.array(stream.t, pa.timestamp("us", about.zone)) if about.dates else stream.t
     if stream.edge_type is not None:
-        names = about.relations
-        columns["edge_type"] = np.array(names, dtype=object)[stream.edge_type] if names else stream.edge_type
+        columns["edge_type"] = _named(stream.edge_type, about.relations)
     if stream.node_type is not None:
-        columns |= {"src_type": stream.node_type[stream.src], "dst_type": stream.node_type[stream.dst]}
+        kinds = _named(stream.node_type, about.types)
+        columns |= {"src_type": kinds[stream.src], "dst_type": kinds[stream.dst]}
     msg = _feature_names(stream, set(columns))
     for i, label in enumerate(msg):
         assert stream.msg is not None
@@ -301,9 +302,14 @@ def write_table(stream: EventStream, path: Path | str) -> None:
     optional = {part: part for part in ("edge_type", "src_type", "dst_type") if part in columns}
     roles = Roles(msg=msg, **optional)
     clean = Cleaning(missing_relation=about.cleaning.missing_relation)
-    described = Description(roles, clean, about.relations, about.dates, about.zone)
+    described = replace(about, roles=roles, cleaning=clean, path=None)
     table = pa.table(columns).replace_schema_metadata({METADATA: described.to_json()})
     write_whole(Path(path), lambda partial: pq.write_table(table, partial))
+
+
+def _named(codes: I64, names: tuple[str, ...]) -> NDArray[Any]:
+    """What the numbers stand for, where they stand for names."""
+    return np.array(names, dtype=object)[codes] if names else codes
 
 
 def _feature_names(stream: EventStream, taken: set[str]) -> tuple[str, ...]:
