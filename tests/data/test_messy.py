@@ -112,6 +112,30 @@ def test_a_column_that_is_not_read_may_have_holes(tmp_path):
     assert read_table(path).num_events == 2
 
 
+def test_another_encoding_is_named(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes("src,dst,t,note\nann,käse,1,brötchen\n".encode("latin-1"))
+    with pytest.raises(InputError, match="column 'dst' is not UTF-8 text"):
+        read_table(path)
+    assert read_table(path, dst="src").num_events == 1, "nobody reads the others"
+    path.write_bytes("src,dst,t,größe\nann,bob,1,2\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"names of the columns of .* are not UTF-8"):
+        read_table(path)
+
+
+def test_a_table_of_dates_is_no_answer_to_a_run_of_numbers(messy, tmp_path):
+    path = tmp_path / "numbers.csv"
+    path.write_text("who,what,when\n1,2,0\n2,1,1\n")
+    run = read_table(path, src="who", dst="what", t="when").description
+    with pytest.raises(InputError, match="the times of table:shop are dates, but those of the run are plain numbers"):
+        read_table(messy, like=run, sort=True, drop_missing=True)
+
+
+def test_a_kind_for_missing_relations_needs_relations(messy):
+    with pytest.raises(InputError, match="no column has relations; name --edge-type too"):
+        read_table(messy, src="who", dst="what", t="when", **CLEAN)
+
+
 @pytest.mark.parametrize(
     ("text", "separator"),
     [

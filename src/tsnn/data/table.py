@@ -213,6 +213,10 @@ def _stream_of(
     table: Table, roles: Roles, node_type: NodeTypes, cleaning: Cleaning, like: Description | None = None
 ) -> EventStream:
     """The stream of a table: its columns by role, its rows cleaned as asked for, and what became of both."""
+    if cleaning.missing_relation is not None and roles.edge_type is None:
+        raise InputError(
+            "--missing-relation names a kind of relation, but no column has relations; name --edge-type too."
+        )
     used = [_column(table, label, part) for part, label in roles.by_part()]
     rows, cleaned = clean_rows(used, cleaning, table.where)
     kept = [column.take(rows) for column in used]
@@ -234,6 +238,11 @@ def _stream_of(
         relations=like.relations if like else (),
         where=where,
     )
+    if like and like.roles and like.dates != stream.description.dates:
+        kinds = ("dates", "plain numbers") if like.dates else ("plain numbers", "dates")
+        raise InputError(
+            f"the times of {table.name} are {kinds[1]}, but those of the run are {kinds[0]}; convert them."
+        )
     late = int((stream.t < np.maximum.accumulate(stream.t)).sum())
     stream, repeated = in_order(stream, cleaning.sort, where), 0
     if cleaning.dedupe:
