@@ -30,6 +30,7 @@ from tsnn.engine.layout import CARRY, GRU, MOVED, NUM_COEF, POST, PRE, Dims, Pla
 from tsnn.engine.panels import layer
 from tsnn.engine.pointers import ENTRY, INLINE, INNER, STAGE, Ptr, at, lit, pointers, ptr
 from tsnn.engine.star import (
+    Edge,
     Star,
     after_round,
     before_round,
@@ -221,6 +222,12 @@ def update_stalks(ch: Chunk, e: int) -> None:
 
 
 @njit(**INNER)
+def leaf_residual(fr: Frames, row: int, edge: Edge, h: Ptr, t_h: Ptr, r: Ptr, t_r: Ptr) -> None:
+    """A leaf's sum r, its coefficients for U^T, and its pull on the center; a call of its own, for the registers."""
+    passes.residual(reflectors(fr, row), edge.weight, h, t_h, edge.center, r, edge.total, t_r)
+
+
+@njit(**INNER)
 def diffusion_step(fr: Frames, row: int, r: Ptr, t_r: Ptr, h: Ptr, D: Ptr, c: Any, h_post: Ptr, t_post: Ptr) -> None:
     """h' = h - c D U^T r (eq:diffusion_local, the sum r in synchronized coordinates), and the coefficients of U h'."""
     passes.step(reflectors(fr, row), c, r, t_r, h, D, h_post, t_post)
@@ -251,7 +258,7 @@ def diffuse_leaves(ch: Chunk, star: Star, ell: int, y_u: Ptr, y_v: Ptr, r_u: Ptr
         a, b, t_j = lit(D, plan.mult_src[j]), lit(D, plan.mult_dst[j]), at(t_r, j * dims.kr)
         h, t_h = before_round(dims, plan, tape, star, j, ell)
         edge = join_edges(a, b, y_u, y_v, r_u, r_v, ch.scratch.mixed, d)
-        passes.residual(reflectors(fr, plan.act_F[j]), edge.weight, h, t_h, edge.center, r, edge.total, t_j)
+        leaf_residual(fr, plan.act_F[j], edge, h, t_h, r, t_j)
         split_sum(a, b, edge, r_u, r_v, d)
         if ell == 0 and j + 1 < star.stop:
             prefetch(at(fr.N, plan.act_F[j + 1] * fr.k * d), fr.k * d, dims.lanes)

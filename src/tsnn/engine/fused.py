@@ -155,7 +155,8 @@ def pack_weights(dims: Dims, p: Parameters, transposed: bool = False) -> Weights
     if not transposed:
         for name in _BIASES:
             bias = getattr(p, name).detach()
-            biases[name] = nn.functional.pad(bias, (0, -len(bias) % dims.lanes)).numpy()
+            rest = -len(bias) % dims.lanes
+            biases[name] = (nn.functional.pad(bias, (0, rest)) if rest else bias).numpy()
     return Weights(**packed, **biases, D=gain)
 
 
