@@ -5,8 +5,9 @@ import polars as pl
 import pytest
 
 from tsnn.data.csv_file import separator_of
+from tsnn.data.description import Cleaning
 from tsnn.data.numerals import read_numerals
-from tsnn.data.table import from_pandas, from_polars, read_table
+from tsnn.data.table import from_pandas, from_polars, read_table, write_table
 from tsnn.errors import InputError
 
 MESSY = """who;what;when;kind;price;note
@@ -60,6 +61,17 @@ def test_the_preview_says_how_every_column_was_understood(messy):
         "1 row put in order of time",
         "1 row left out as repeats of an earlier row",
     ]
+
+
+def test_a_clean_copy_of_it_is_read_without_words(messy, tmp_path):
+    first, path = read_table(messy, **NAMES, **CLEAN), tmp_path / "clean.parquet"
+    write_table(first, path)
+    again = read_table(path)
+    for stream in (first, again):  # which number their nodes as they appear in the one and in the other
+        assert [stream.ids.external[node] for node in stream.src] == ["bob", "ann", "cid"]
+        assert (stream.t.tolist(), stream.msg.tolist()) == (first.t.tolist(), first.msg.tolist())
+        assert [stream.description.relation_name(kind) for kind in stream.edge_type] == ["look", "buy", "none"]
+    assert again.description.cleaning == Cleaning(missing_relation="none")
 
 
 def test_a_run_cleans_the_table_again_as_it_did(messy):

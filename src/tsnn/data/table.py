@@ -67,11 +67,12 @@ def read_table(
     leaves out rows in which a cell that is read is empty, `sort` sorts by time, `dedupe` leaves out a row that repeats
     an earlier one in everything that is read, and `missing_relation` is the kind of events without one.
     """
-    table = _open(path)
+    table, own = _open(path), stored_description(path)
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
-    roles = _roles(table.columns, named, like, stored_description(path))
-    cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
-    return _stream_of(table, roles, node_type, cleaning.beside(like.cleaning) if like else cleaning, like)
+    roles = _roles(table.columns, named, like, own)
+    told = like or own or Description()
+    cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation).beside(told.cleaning)
+    return _stream_of(table, roles, node_type, cleaning, like)
 
 
 def from_pandas(
@@ -220,29 +221,13 @@ def _stream_of(
     used = [_column(table, label, part) for part, label in roles.by_part()]
     rows, cleaned = clean_rows(used, cleaning, table.where)
     kept = [column.take(rows) for column in used]
-    by_part = {column.part: column for column in kept}
 
     def where(row: int) -> str:
         return table.where(int(rows[row]))
 
     features = [column.features(where) for column in kept if column.part == "msg"]
-    kinds = by_part["edge_type"].labels(cleaning.missing_relation) if roles.edge_type else None
-    stream = checked_stream(
-        by_part["src"].values,
-        by_part["dst"].values,
-        by_part["t"].times(where),
-        np.concatenate([values for values, _ in features], axis=1) if features else None,
-        kinds,
-        _types_by_id(by_part, node_type),
-        name=table.name,
-        relations=like.relations if like else (),
-        where=where,
-    )
-    if like and like.roles and like.dates != stream.description.dates:
-        kinds = ("dates", "plain numbers") if like.dates else ("plain numbers", "dates")
-        raise InputError(
-            f"the times of {table.name} are {kinds[1]}, but those of the run are {kinds[0]}; convert them."
-        )
+    stream = _as_they_come(kept, [values for values, _ in features], node_type, cleaning, like, table.name, where)
+    _check_kind_of_times(stream, like)
     late = int((stream.t < np.maximum.accumulate(stream.t)).sum())
     stream, repeated = in_order(stream, cleaning.sort, where), 0
     if cleaning.dedupe:
@@ -251,9 +236,39 @@ def _stream_of(
     stream = replace(stream, description=replace(stream.description, roles=roles, cleaning=cleaning, path=path))
     cleaned = replace(cleaned, late=late, repeated=repeated)
     called, currencies = str(table.path or table.name), [currency for _, currency in features]
-    return replace(
-        stream, preview=preview_of(called, table.separator, table.columns, kept, currencies, stream, cleaned)
+    preview = preview_of(called, table.separator, table.columns, kept, currencies, stream, cleaned)
+    return replace(stream, preview=preview)
+
+
+def _as_they_come(
+    columns: Sequence[Column],
+    features: Sequence[NDArray[np.float32]],
+    node_type: NodeTypes,
+    cleaning: Cleaning,
+    like: Description | None,
+    name: str,
+    where: Where,
+) -> EventStream:
+    """The checked stream of complete rows, in the order of the table."""
+    by_part = {column.part: column for column in columns}
+    return checked_stream(
+        by_part["src"].values,
+        by_part["dst"].values,
+        by_part["t"].times(where),
+        np.concatenate(features, axis=1) if features else None,
+        by_part["edge_type"].labels(cleaning.missing_relation) if "edge_type" in by_part else None,
+        _types_by_id(by_part, node_type),
+        name=name,
+        relations=like.relations if like else (),
+        where=where,
     )
+
+
+def _check_kind_of_times(stream: EventStream, like: Description | None) -> None:
+    """A run on plain numbers would take microseconds for its own unit, and the other way round."""
+    if like and like.roles and like.dates != stream.description.dates:
+        own, told = ("plain numbers", "dates") if like.dates else ("dates", "plain numbers")
+        raise InputError(f"the times of {stream.name} are {own}, but those of the run are {told}; convert them.")
 
 
 def _column(table: Table, label: str, part: str) -> Column:
