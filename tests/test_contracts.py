@@ -53,6 +53,8 @@ def tsnn(stream: EventStream, **switches: object) -> ModelScorer:
 
 SCORERS = {
     "tsnn": tsnn,
+    "tsnn, undirected": tsnn,
+    "features, undirected": lambda s: baseline("features"),
     "tsnn with attention": lambda s: tsnn(s, model__attention=True, features__transported_difference=True),
     "tsnn with a window": lambda s: tsnn(s, model__edgebank_window=5.0, features__encoded_gaps=True),
 } | {
@@ -64,7 +66,7 @@ SCORERS = {
 
 @pytest.fixture(params=SCORERS)
 def scorer_and_stream(request):
-    stream = tied_stream()
+    stream = tied_stream().as_undirected() if "undirected" in request.param else tied_stream()
     return SCORERS[request.param](stream), stream
 
 

@@ -95,6 +95,7 @@ class TrainConfig(_Section):
     """Truncated BPTT (alg:train)."""
 
     visibility: str = "strict"
+    candidates: Literal["destinations", "all"] = "destinations"  # who may be the answer
     epochs: Natural = 10  # 0: the warm head alone, without states
     patience: Positive = 5
     warmup: Natural = 8  # epochs of the score head on data features alone, before states join in

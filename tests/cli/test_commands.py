@@ -20,6 +20,9 @@ SMALL = "synthetic:roles:events=600,nodes=40"
 FAST = ["--set", "train.epochs=1", "--set", "model.stalk_dim=8", "--set", "model.hidden_dim=8"]
 
 
+HEAD = ["--set", "train.epochs=0", "--set", "train.warmup=1", "--set", "model.stalk_dim=8"]  # no more than a score head
+
+
 def invoke(*arguments: str):
     return CliRunner().invoke(app, list(arguments), catch_exceptions=True)
 
@@ -53,6 +56,28 @@ def test_evaluate_prints_a_table_with_its_protocol(run_folder):
     assert result.exit_code == 0, result.output
     assert "visibility arrival" in result.stdout
     assert "every earlier row" in result.stdout.replace("\n", " ")
+
+
+@pytest.mark.slow
+def test_a_run_is_trained_evaluated_and_asked_with_its_candidates(tmp_path):
+    """A shop whose users never receive anything: among all nodes they are candidates, by default they are not."""
+    rows = "\n".join(f"user{i % 20},item{i % 7},{i}" for i in range(300))
+    (tmp_path / "shop.csv").write_text(f"src,dst,t\n{rows}\n")
+    data, run = str(tmp_path / "shop.csv"), tmp_path / "run"
+    told = invoke("train", data, "--out", str(run), "--candidates", "all", "--no-compare", *HEAD, "--json")
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["card"]["question"]["candidates"] == "all"
+    asked = {
+        word: invoke("evaluate", str(run), data, "--json", *word.split()) for word in ("", "--candidates destinations")
+    }
+    cards = {word: json.loads(result.stdout)["card"] for word, result in asked.items()}
+    assert cards[""]["question"]["candidates"] == "all"
+    assert cards[""]["negatives"]["ranked_against"]["test"] == 26
+    assert cards["--candidates destinations"]["negatives"]["ranked_against"]["test"] == 6
+    recommended = json.loads(invoke("recommend", str(run), "--src", "user3", "--top", "99", "--json").stdout)
+    assert len(recommended["recommendations"]) == 26
+    refused = invoke("evaluate", "edgebank", data, "--candidates", "users").exception
+    assert "are none of destinations, all" in str(refused)
 
 
 def test_a_finished_run_is_not_overwritten(run_folder):

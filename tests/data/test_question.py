@@ -69,12 +69,18 @@ def test_what_may_be_known_are_the_cuts_of_its_visibility() -> None:
 def test_it_comes_back_from_its_card() -> None:
     asked = Question(Visibility.parse("batch:200"), candidates="all", negatives="historical")
     assert Question.from_card({"question": asked.to_card()}) == asked
-    assert asked.to_card() == {"visibility": "batch:200", "candidates": "all", "negatives": "historical"}
+    written = {"visibility": "batch:200", "candidates": "all", "negatives": "historical", "direction": "directed"}
+    assert asked.about(shop()).to_card() == written
 
 
 def test_a_run_from_before_has_the_usual_question() -> None:
     assert Question.from_card({"visibility": "arrival"}) == Question(Visibility("arrival"))
     assert Question.from_card({}) == Question() == Question.of(Config().train)
+
+
+def test_a_run_is_asked_what_it_is_trained_for() -> None:
+    config = Config.build(overrides={"train.candidates": "all", "train.visibility": "arrival"})
+    assert Question.of(config.train) == Question(Visibility("arrival"), candidates="all")
 
 
 def test_unknown_candidates_are_refused() -> None:

@@ -31,7 +31,7 @@ from tsnn.evaluation.catalog import list_data
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in ("log.md", "results.md"))
 TINY = {"train.epochs": 1, "model.stalk_dim": 8, "model.hidden_dim": 8, "model.num_neighbors": 4}
-EXTRAS = {"serve": "fastapi", "tune": "optuna"}
+EXTRAS = {"serve": "fastapi", "log": "fastapi", "tune": "optuna"}
 ENTRY = [sys.executable, "-m", "tsnn.cli.main"]
 
 
@@ -85,6 +85,8 @@ class Session:
             assert set(words[1:]) <= make_targets(), shlex.join(words)
         elif words[0] == "tsnn" and words[-1] == "&":
             self.start(words[1:-1])
+        elif words == ["kill", "%1"]:
+            self.stop()
         elif words[0] == "tsnn":
             result = CliRunner().invoke(app, shrunk(words[1:]))
             assert result.exit_code == 0, f"{shlex.join(words)}\n{result.output}\n{result.exception!r}"

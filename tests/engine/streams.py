@@ -6,8 +6,10 @@ import numpy as np
 
 from tests.reference import naive
 from tsnn.config import Config
+from tsnn.data.description import Description
 from tsnn.data.events import EventStream, NodeIds
-from tsnn.data.queries import Queries
+from tsnn.data.queries import Queries, relations
+from tsnn.data.question import asks
 from tsnn.types import Visibility
 
 NODES, EVENTS = 9, 26
@@ -37,7 +39,9 @@ TINY = {
 }
 
 
-def tricky_stream(seed: int = 0, *, relations: bool = False, types: bool = False, msg: bool = True) -> EventStream:
+def tricky_stream(
+    seed: int = 0, *, relations: bool = False, types: bool = False, msg: bool = True, undirected: bool = False
+) -> EventStream:
     """Nodes 7 and 8 first appear late; node 8 is only ever a candidate."""
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, 6, EVENTS), rng.integers(0, 6, EVENTS)
@@ -53,20 +57,20 @@ def tricky_stream(seed: int = 0, *, relations: bool = False, types: bool = False
         msg=rng.normal(size=(EVENTS, 2)).astype(np.float32) if msg else None,
         edge_type=rng.integers(0, 3, EVENTS) if relations else None,
         node_type=np.arange(NODES) % 2 if types else None,
+        description=Description(undirected=undirected),
     )
 
 
 def every_row(stream: EventStream, visibility: str, candidates: int = 3, seed: int = 1) -> Queries:
-    """One query a row, the true destination first."""
+    """One query a row, two of an undirected one, the true destination first."""
     rng = np.random.default_rng(seed)
-    n = stream.num_events
-    drawn = rng.integers(0, stream.num_nodes, (n, candidates - 1))
+    asked = asks(stream, np.arange(stream.num_events))
+    drawn = rng.integers(0, stream.num_nodes, (len(asked.rows), candidates - 1))
     drawn[::4, 0] = stream.num_nodes - 1
-    relation = np.zeros(n, np.int64) if stream.edge_type is None else stream.edge_type
-    cut = Visibility.parse(visibility).cuts(stream.t)
-    cand = np.concatenate([stream.dst[:, None], drawn], axis=1)
-    ptr = np.arange(n + 1, dtype=np.int64) * candidates
-    return Queries(cut, stream.src, stream.t, relation, ptr, cand.ravel())
+    cut = Visibility.parse(visibility).cuts(stream.t)[asked.rows]
+    cand = np.concatenate([asked.dst[:, None], drawn], axis=1)
+    ptr = np.arange(len(cut) + 1, dtype=np.int64) * candidates
+    return Queries(cut, asked.src, stream.t[asked.rows], relations(stream, asked.rows), ptr, cand.ravel())
 
 
 def config_of(**overrides: object) -> Config:
@@ -91,6 +95,7 @@ def oracle_events(stream: EventStream) -> naive.NaiveEvents:
         stream.num_nodes,
         stream.num_relations,
         stream.num_types,
+        stream.undirected,
     )
 
 

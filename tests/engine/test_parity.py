@@ -47,10 +47,15 @@ SWITCHES = {
     "one reflector": {"model__num_reflectors": 1},
     "short memory": {"model__num_neighbors": 1, "features__cn_neighbors": 2},
 }
-STREAMS = {"plain": {"msg": False}, "typed": {"relations": True, "types": True}}
+STREAMS = {
+    "plain": {"msg": False},
+    "typed": {"relations": True, "types": True},
+    "undirected": {"relations": True, "undirected": True},
+}
 CASES = (
     [(name, "plain", "arrival") for name in SWITCHES]
     + [(name, "typed", "strict") for name in SWITCHES]
+    + [(name, "undirected", "strict") for name in ("default", "window", "attention", "short memory")]
     + [("default", "typed", "batch:5"), ("no relation bias", "typed", "arrival"), ("attention", "plain", "batch:5")]
 )
 SWITCHES["no relation bias"] = {"model__relation_bias": False}

@@ -9,7 +9,7 @@ from tests.evaluation.streams import History, replay, tied_split, tied_stream
 from tsnn.config import Config, FeatureConfig
 from tsnn.data.events import NodeIds, make_stream
 from tsnn.data.queries import Queries, Ranking, pairs
-from tsnn.data.question import Question
+from tsnn.data.question import Question, asks
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError, RunError
 from tsnn.evaluation.baselines import (
@@ -37,7 +37,8 @@ def every_row(split: Split, visibility: str, seed: int = 0) -> Queries:
     rows = np.arange(split.stream.num_events)
     cut = Visibility.parse(visibility).cuts(split.stream.t, split.segment_starts)
     negatives = rng.integers(0, split.stream.num_nodes, 3 * len(rows))
-    return Ranking(split.stream, rows, cut, 3 * np.arange(len(rows) + 1), negatives).slice(0, len(rows))
+    bounds = 3 * np.arange(len(rows) + 1)
+    return Ranking(split.stream, asks(split.stream, rows), cut, bounds, negatives).slice(0, len(rows))
 
 
 def edgebank_rule(mode: str, train_span: float) -> object:

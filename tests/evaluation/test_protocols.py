@@ -10,7 +10,7 @@ from tests.evaluation.streams import tied_split, tied_stream
 from tsnn.data.dgb import split_dgb
 from tsnn.data.events import EventStream
 from tsnn.data.negatives import DgbNegatives
-from tsnn.data.question import Question
+from tsnn.data.question import Question, asks
 from tsnn.data.split import Split
 from tsnn.data.tgb_negatives import TgbNegatives, generate_negatives
 from tsnn.errors import ConfigError, InputError
@@ -61,7 +61,8 @@ def test_a_result_is_json_with_its_card() -> None:
     assert set(result["metrics"]["test"]) == {"ap", "auc", "ap_pooled", "auc_pooled"}
     card = result["card"]
     assert card["visibility"] == "batch:7"
-    assert card["question"] == {"visibility": "batch:7", "candidates": "destinations", "negatives": "random"}
+    question = {"visibility": "batch:7", "candidates": "destinations", "negatives": "random", "direction": "directed"}
+    assert card["question"] == question
     assert card["data"]["fingerprint"] == split.stream.fingerprint()
     assert card["split"]["train"] + card["split"]["val"] + card["split"]["test"] == split.stream.num_events
     assert card["negatives"]["seeds"]["test"] == 2
@@ -156,7 +157,7 @@ def test_figures_are_made_with_the_candidates_of_the_question() -> None:
     rows = np.arange(200, 300)
     fewer = EventStream(stream.src, stream.dst // 4 * 4, stream.t, stream.ids)
     for question, pool in ((Question(), np.unique(fewer.dst)), (Question(candidates="all"), np.arange(40))):
-        bounds, nodes = draw_negatives(fewer, rows, question, 50, np.random.default_rng(0))
+        bounds, nodes = draw_negatives(fewer, asks(fewer, rows), question, 50, np.random.default_rng(0))
         others = nodes[bounds[7] + 1 : bounds[8]]
         np.testing.assert_array_equal(np.sort(np.r_[others, fewer.dst[rows[7]]]), pool)
 
@@ -170,7 +171,7 @@ def test_negatives_of_a_stream_are_distinct_typed_and_never_the_positive() -> No
     stream = tied_stream(0, nodes=40)
     typed = EventStream(stream.src, stream.dst, stream.t, stream.ids, node_type=np.arange(40) % 2)
     rows = np.arange(200, 300)
-    bounds, nodes = draw_negatives(typed, rows, Question(), 6, np.random.default_rng(0))
+    bounds, nodes = draw_negatives(typed, asks(typed, rows), Question(), 6, np.random.default_rng(0))
     assert (np.diff(bounds) == 7).all()
     for i, row in enumerate(rows):
         drawn = nodes[bounds[i] : bounds[i + 1]]
@@ -191,4 +192,4 @@ def test_a_stream_with_one_destination_cannot_be_ranked() -> None:
     stream = tied_stream()
     lonely = EventStream(stream.src, np.zeros_like(stream.dst), stream.t, stream.ids)
     with pytest.raises(InputError, match="no other destination"):
-        draw_negatives(lonely, np.arange(5), Question(), 10, np.random.default_rng(0))
+        draw_negatives(lonely, asks(lonely, np.arange(5)), Question(), 10, np.random.default_rng(0))

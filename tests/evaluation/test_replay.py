@@ -7,7 +7,7 @@ import pytest
 
 from tests.evaluation.streams import tied_split
 from tsnn.data.queries import Ranking, Share
-from tsnn.data.question import Question
+from tsnn.data.question import Question, asks
 from tsnn.errors import InputError
 from tsnn.evaluation.baselines import EdgeBank, Popularity, Recency
 from tsnn.evaluation.evaluate import make_questions
@@ -22,7 +22,7 @@ def ranking(start: int, stop: int, seed: int) -> Ranking:
     rng, rows = np.random.default_rng(seed), np.arange(start, stop)
     bounds = np.concatenate([[0], np.cumsum(rng.integers(1, 5, len(rows)))])
     nodes = rng.integers(0, STREAM.num_nodes, bounds[-1])
-    return Ranking(STREAM, rows, Visibility.parse("strict").cuts(STREAM.t)[rows], bounds, nodes)
+    return Ranking(STREAM, asks(STREAM, rows), Visibility.parse("strict").cuts(STREAM.t)[rows], bounds, nodes)
 
 
 class Counted(Recency):

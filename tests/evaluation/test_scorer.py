@@ -5,7 +5,7 @@ import pytest
 
 from tests.evaluation.streams import tied_split
 from tsnn.data.queries import Joined, Queries, Ranking, pairs
-from tsnn.data.question import Question
+from tsnn.data.question import Question, asks
 from tsnn.errors import InputError
 from tsnn.evaluation.baselines import EdgeBank, Popularity, Recency
 from tsnn.evaluation.replay import score_queries
@@ -20,7 +20,7 @@ def ranking(start: int, stop: int, seed: int = 0) -> Ranking:
     bounds = np.concatenate([[0], np.cumsum(rng.integers(1, 5, len(rows)))])
     nodes = rng.integers(0, split.stream.num_nodes, bounds[-1]).astype(np.int32)
     cut = Visibility.parse("arrival").cuts(split.stream.t)[rows]
-    return Ranking(split.stream, rows, cut, bounds, nodes)
+    return Ranking(split.stream, asks(split.stream, rows), cut, bounds, nodes)
 
 
 def test_blocks_do_not_change_scores() -> None:

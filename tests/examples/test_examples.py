@@ -63,6 +63,12 @@ def test_live_loop_beats_chance(tmp_path):
     assert example("live_loop").main(tmp_path / "run") > 0.25
 
 
+def test_contacts(tmp_path, capsys):
+    shares = example("contacts").main(tmp_path / "run", rows=1200, **TINY)
+    assert "contacts, test AP" in capsys.readouterr().out
+    assert min(shares) > 0.5  # three friends on either side; by chance, five of sixty
+
+
 def test_add_a_feature(tmp_path, capsys):
     example("add_a_feature").main(tmp_path / "run", data="synthetic:roles:events=400,nodes=40", **TINY)
     said = capsys.readouterr().out

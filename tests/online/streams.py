@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from tests.engine.streams import config_of
+from tsnn.data.description import Description
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.split import split_by_time
 from tsnn.data.table import from_pandas
@@ -31,7 +32,9 @@ SWITCHES: dict[str, dict[str, object]] = {
 }
 
 
-def live_stream(*, relations: bool = False, types: bool = False, kind: type = float, ties: int = 3) -> EventStream:
+def live_stream(
+    *, relations: bool = False, types: bool = False, kind: type = float, ties: int = 3, undirected: bool = False
+) -> EventStream:
     """Nodes are numbered as they appear, about every third after the run was saved; times repeat `ties` at a time."""
     rng = np.random.default_rng(4)
     ends = np.minimum(rng.integers(0, 24, (EVENTS, 2)), np.arange(EVENTS)[:, None] // 6 + 2)
@@ -48,6 +51,7 @@ def live_stream(*, relations: bool = False, types: bool = False, kind: type = fl
         msg=rng.normal(size=(EVENTS, 2)).astype(np.float32),
         edge_type=rng.integers(0, 3, EVENTS) if relations else None,
         node_type=np.arange(len(seen)) % 2 if types else None,
+        description=Description(undirected=undirected),
     )
 
 
@@ -56,9 +60,8 @@ def prefix(stream: EventStream, rows: int) -> EventStream:
     part = stream.take(slice(0, rows))
     nodes = int(max(part.src.max(), part.dst.max())) + 1
     types = None if stream.node_type is None else stream.node_type[:nodes]
-    return EventStream(
-        part.src, part.dst, part.t, NodeIds(stream.ids.external[:nodes]), part.msg, part.edge_type, types
-    )
+    ids = NodeIds(stream.ids.external[:nodes])
+    return replace(part, ids=ids, node_type=types)
 
 
 def restless_model(stream: EventStream, **switches: object) -> TSNN:

@@ -129,6 +129,7 @@ class NaiveEvents:
     num_nodes: int = 0
     num_relations: int = 0
     num_types: int = 0
+    undirected: bool = False  # an event is one of two equals, seen from both ends
 
     def __post_init__(self) -> None:
         self.src, self.dst, self.t = _plain(self.src), _plain(self.dst), _plain(self.t)
@@ -303,9 +304,12 @@ class State:
     trips: Counter[tuple[int, int, int]] = field(default_factory=Counter)
     walk: dict[int, list[np.ndarray]] = field(default_factory=dict)  # sums of signatures at the ends of 0, 1, 2 steps
     walk_decay: float = 1.0
+    undirected: bool = False
 
     @classmethod
-    def initial(cls, config: NaiveConfig, frames0: Any, gap: float, signatures: Any = None) -> State:
+    def initial(
+        cls, config: NaiveConfig, frames0: Any, gap: float, signatures: Any = None, undirected: bool = False
+    ) -> State:
         """Zero stalks and the given frames (app:inductive); nothing seen."""
         frames = _tensor(frames0)
         h = [torch.zeros(config.model.stalk_dim, dtype=torch.float64) for _ in frames]
@@ -314,7 +318,8 @@ class State:
         if config.features.walks and signatures is not None:
             walk = {node: [np.asarray(s, float), 0.0 * s, 0.0 * s] for node, s in enumerate(signatures)}
         decay = config.features.walk_decay * gap
-        return cls(h, list(frames), EdgeBank(config.model.edgebank_window * gap), size, walk=walk, walk_decay=decay)
+        bank = EdgeBank(config.model.edgebank_window * gap)
+        return cls(h, list(frames), bank, size, walk=walk, walk_decay=decay, undirected=undirected)
 
     def detached(self) -> State:
         """A copy that shares nothing with this one and carries no gradient: the end of a chunk (alg:train)."""
@@ -342,15 +347,24 @@ class State:
         for node in {u, v}:
             self.last[node] = t
             self.count[node] += 1
-        self.last_in[v] = self.rows
-        self.past_out.setdefault(u, []).append(Past(t, length))
-        self.past_in.setdefault(v, []).append(Past(t, length))
-        self.count_in[v] += 1
-        self.pair_times.setdefault((u, v), []).append(t)
-        self.pair_length[u, v] = length
-        self._observe_successor(u, v)
-        self.bank.observe((u, v, r), t)
+        for one, other in self.directions(u, v):
+            self.last_in[other] = self.rows
+            self.past_out.setdefault(one, []).append(Past(t, length))
+            self.past_in.setdefault(other, []).append(Past(t, length))
+            self.count_in[other] += 1
+            self.pair_times.setdefault((one, other), []).append(t)
+            self.pair_length[one, other] = length
+            self._observe_successor(one, other)
+            self.bank.observe((one, other, r), t)
         self.rows += 1
+
+    def directions(self, u: int, v: int) -> list[tuple[int, int]]:
+        """From source to destination; an undirected event is seen from both ends, a loop from its one."""
+        return [(u, v), (v, u)] if self.undirected and u != v else [(u, v)]
+
+    def num_pairs(self) -> int:
+        """Distinct pairs seen: (u, v) and (v, u) are one where events are undirected."""
+        return len({frozenset(pair) for pair in self.pair_times} if self.undirected else self.pair_times)
 
     def walks_at(self, node: int, t: float) -> list[np.ndarray]:
         """A node's walks, each step faded by exp(-time since / walk_decay) (TPNet's temporal walk matrices)."""
@@ -408,13 +422,14 @@ def since(times: dict[int, float], node: int, t: float) -> float:
 
 
 def activity_facts(config: NaiveConfig, state: State, u: int, c: int, t: float, gap: float) -> dict[str, float]:
-    """Events of either side in either role, each fading with its age."""
+    """Events of either side in either role, each fading with its age; an undirected one is half an event in each."""
     scale = config.features.activity_decay * gap
+    whole = 0.5 if state.undirected else 1.0
     facts = {}
     for side, node in (("src", u), ("dst", c)):
         counts, lengths = [], 0.0
         for past in (state.past_out.get(node, []), state.past_in.get(node, [])):
-            weights = [math.exp(-(t - event.t) / scale) for event in past]
+            weights = [whole * math.exp(-(t - event.t) / scale) for event in past]
             counts.append(sum(weights))
             lengths += sum(weight * event.length for weight, event in zip(weights, past, strict=True))
         events = sum(counts)
@@ -719,7 +734,7 @@ class Model:
                 h_c, F_c = h_c.detach(), F_c.detach()
             facts = facts_of(self.config, state, query, r, c, self.gap)
             per_candidate.append(self.score(h_u, F_u, h_c, F_c, r, u, c, facts) | {"facts": facts})
-        return self.with_losses(per_candidate) | {"num_pairs": len(state.pair_times)}
+        return self.with_losses(per_candidate) | {"num_pairs": state.num_pairs()}
 
     def biased_frame(self, F: Tensor, r: int) -> Tensor:
         """eq:rel_frame_bias."""
@@ -894,7 +909,7 @@ def run(
 
 def entering_state(model: Model, frames0: Any, start: int, state: State | None, signatures: Any = None) -> State:
     if state is None:
-        state = State.initial(model.config, frames0, model.gap, signatures)
+        state = State.initial(model.config, frames0, model.gap, signatures, model.events.undirected)
         with torch.no_grad():
             for i in range(start):
                 model.update(state, i)

@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from tsnn.cli.display import console, print_json, print_preview
 from tsnn.cli.options import Data, Json, TableOptions, reads_table
+from tsnn.data.direction import looks_bipartite, looks_undirected
 from tsnn.data.table import write_table
 from tsnn.evaluation.catalog import default_split, list_data, load
 from tsnn.types import Visibility
@@ -59,9 +60,12 @@ def show(data: Data, json: Json = False, *, table: TableOptions) -> None:
         "validation": split.val_end - split.train_end,
         "test": split.stream.num_events - split.val_end,
         "new_nodes": int(split.new_node.sum()),
+        "direction": stream.direction,
     }
+    remark = looks_undirected(stream) or looks_bipartite(stream)
     if json:
-        print_json(facts | ({"table": stream.preview.to_dict()} if stream.preview else {}))
+        preview = {"table": stream.preview.to_dict()} if stream.preview else {}
+        print_json(facts | preview | ({"looks": remark} if remark else {}))
         return
     out = Console()
     if stream.preview:
@@ -71,6 +75,8 @@ def show(data: Data, json: Json = False, *, table: TableOptions) -> None:
         counted = isinstance(value, int) and not name.endswith("_time")
         shown.add_row(name.replace("_", " "), f"{value:,}" if counted else str(value))
     out.print(shown)
+    if remark:
+        out.print(remark, highlight=False)
 
 
 @app.command("import")

@@ -100,4 +100,6 @@ def print_figures(results: list[dict[str, Any]]) -> None:
     out.print(table)
     remark = f"Protocol {card['protocol']}: {card['updates']}. Negatives: {card['negatives']['strategy']}. "
     remark += f"Candidates: {card['question']['candidates']}. "
+    if card["question"].get("direction") == "undirected":
+        remark += "Events: undirected, either end is asked for the other. "
     out.print(remark + f"Figures: {card['aggregation']}.", style="dim", highlight=False)

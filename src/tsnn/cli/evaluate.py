@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tsnn.cli.display import print_figures, print_json, shown_bar
-from tsnn.cli.options import Data, Json, Seed, TableOptions, VisibilityName, reads_table
+from tsnn.cli.options import Candidates, Data, Json, Seed, TableOptions, VisibilityName, reads_table
 from tsnn.data.question import Question
 from tsnn.errors import ConfigError
 from tsnn.evaluation.baselines import ROSTER, baseline, told
@@ -32,6 +33,7 @@ def evaluate(
     data: Data,
     protocol: Annotated[str | None, typer.Option(help=f"{_PROTOCOLS}. By default that of the data.")] = None,
     visibility: VisibilityName = "strict",
+    candidates: Candidates = None,
     negatives: Annotated[str | None, typer.Option(help=f"{_STRATEGIES}. By default the first.")] = None,
     seed: Seed = 0,
     json: Json = False,
@@ -41,8 +43,11 @@ def evaluate(
     """Evaluate a run or a baseline: every figure comes with what an event was allowed to see."""
     from tsnn.evaluation.evaluate import evaluate as evaluate_scorer
 
-    question = Question(Visibility.parse(visibility), negatives=negatives)
-    candidate, split = scorer_and_split(scorer, data, seed, table)
+    parsed = Visibility.parse(visibility)
+    candidate, split, question = asked_of(scorer, data, seed, table)
+    question = replace(question, visibility=parsed, negatives=negatives)
+    if candidates:
+        question = replace(question, candidates=candidates)
     with shown_bar(json) as progress:
         found = evaluate_scorer(candidate, split, question, protocol=protocol, progress=progress)
     result = found.to_dict()
@@ -52,8 +57,8 @@ def evaluate(
         print_figures([result])
 
 
-def scorer_and_split(name: str, data: str, seed: int, table: TableOptions) -> tuple[Scorer, Split]:
-    """The run in a folder, or the baseline of that name, and the data it is asked about."""
+def asked_of(name: str, data: str, seed: int, table: TableOptions) -> tuple[Scorer, Split, Question]:
+    """The run in a folder, or the baseline of that name; the data it is asked about; what it is made for."""
     from tsnn.evaluation.model import ModelScorer
     from tsnn.training.run import Run
 
@@ -63,5 +68,5 @@ def scorer_and_split(name: str, data: str, seed: int, table: TableOptions) -> tu
     run = None if is_baseline else Run.load(name)
     split = default_split(load(data, None if run is None else run.description, **table))
     if run is None:
-        return baseline(name, data=split.stream.name, seed=seed), split
-    return ModelScorer(run.model, split.stream), split
+        return baseline(name, data=split.stream.name, seed=seed), split, Question()
+    return ModelScorer(run.model, split.stream), split, run.question

@@ -6,6 +6,7 @@ A verb imports what it works with when it is called: help and refusals need not 
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import NoReturn
 
 import typer
@@ -15,6 +16,7 @@ from tsnn.cli.data import app as data_app
 from tsnn.cli.demo import demo
 from tsnn.cli.evaluate import evaluate
 from tsnn.cli.explain import explain
+from tsnn.cli.log import app as log_app
 from tsnn.cli.recommend import recommend
 from tsnn.cli.report import report
 from tsnn.cli.reproduce import reproduce
@@ -44,6 +46,7 @@ app.command()(slices)
 app.command()(verify)
 app.command()(report)
 app.add_typer(data_app, name="data")
+app.add_typer(log_app, name="log")
 app.add_typer(bench_app, name="bench")
 
 
@@ -52,6 +55,7 @@ INTERRUPTED = 130  # what typer makes of an interruption
 
 def main() -> None:
     """Entry point of the `tsnn` command."""
+    warnings.formatwarning = lambda message, *_, **__: f"tsnn: {message}\n"
     try:
         status = app(standalone_mode=False, prog_name="tsnn")
     except TsnnError as error:

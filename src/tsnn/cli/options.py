@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tsnn.data.question import CANDIDATES
 from tsnn.errors import ConfigError
 from tsnn.evaluation.catalog import ADDRESSES
 
@@ -23,6 +24,11 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="section.key=v
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 PopulationSize = Annotated[int | None, typer.Option(min=1, help="Train so many runs at once, on a GPU.")]
+
+Candidates = Annotated[
+    str | None,
+    typer.Option(help=f"Who may be the answer: {' or '.join(CANDIDATES)} (every node). By default past destinations."),
+]
 
 TableOptions = dict[str, Any]
 """How a plain table is to be read, in the words of `read_table`: only what was said."""
@@ -49,6 +55,9 @@ def _table_options(
     ] = False,
     dedupe: Annotated[bool, _of_table("Leave out rows that repeat an earlier one.", "--dedupe")] = False,
     missing_relation: Annotated[str | None, _of_table("Name of the kind of events without a relation.")] = None,
+    undirected: Annotated[
+        bool, _of_table("Events are of two equals: which of the two stands first says nothing.", "--undirected")
+    ] = False,
 ) -> TableOptions:
     if node_type and (src_type or dst_type):
         raise ConfigError("--node-type gives every node a type already; leave out --src-type and --dst-type.")
@@ -63,6 +72,7 @@ def _table_options(
         "drop_missing": drop_missing,
         "dedupe": dedupe,
         "missing_relation": missing_relation,
+        "undirected": undirected,
     }
     return {name: value for name, value in told.items() if value}
 

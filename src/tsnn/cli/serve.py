@@ -20,6 +20,13 @@ def serve(
     max_body: Annotated[int, typer.Option(min=1, help="Largest body in bytes; 413 beyond it.")] = 4 * 2**20,
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; 429 beyond it.")] = 1024,
     snapshot_every: Annotated[int, typer.Option(min=1, help="Events between two snapshots.")] = 100_000,
+    max_ahead: Annotated[
+        str | None,
+        typer.Option(
+            help="Refuse an event so much later than the one before it, as a wrong unit makes them: in the unit of the "
+            "data, of dates as 12h or 30d; inf for no limit. By default ten times the span of all events so far."
+        ),
+    ] = None,
 ) -> None:
     """Score, recommend and explain over HTTP while events come in; nothing acknowledged is ever lost."""
     try:
@@ -27,7 +34,14 @@ def serve(
     except ModuleNotFoundError as error:
         raise ConfigError(f"serving needs {error.name}; install it with pip install 'tsnn[serve]'.") from None
     run_service(
-        run, host=host, port=port, token=token, max_body=max_body, queue_length=queue, snapshot_every=snapshot_every
+        run,
+        host=host,
+        port=port,
+        token=token,
+        max_body=max_body,
+        queue_length=queue,
+        snapshot_every=snapshot_every,
+        max_ahead=max_ahead,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tsnn.cli.display import print_json, shown_bar
-from tsnn.cli.evaluate import scorer_and_split
+from tsnn.cli.evaluate import asked_of
 from tsnn.cli.options import Data, Json, Seed, TableOptions, VisibilityName, reads_table
-from tsnn.data.question import Question
 from tsnn.types import Visibility
 
 
@@ -30,8 +29,9 @@ def slices(
     """Where a scorer loses: repeats, new pairs, new nodes; by the pair's recency and the nodes' degrees."""
     from tsnn.evaluation.slices import error_slices
 
-    question = Question(Visibility.parse(visibility))
-    candidate, split = scorer_and_split(scorer, data, seed, table)
+    parsed = Visibility.parse(visibility)
+    candidate, split, question = asked_of(scorer, data, seed, table)
+    question = replace(question, visibility=parsed, negatives=None)
     with shown_bar(json) as progress:
         found = error_slices(candidate, split, question, segment, progress)
     if json:

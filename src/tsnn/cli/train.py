@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tsnn.cli.display import console, print_figures, print_json, print_preview, shown_bar
-from tsnn.cli.options import Data, Json, Settings, TableOptions, reads_table
+from tsnn.cli.options import Candidates, Data, Json, Settings, TableOptions, reads_table
 from tsnn.config import Config, parse_override
+from tsnn.data.direction import looks_bipartite
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.files import check_folder_target
 
@@ -25,6 +26,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder for the run; an interrupted run in it goes on.")],
     config: Annotated[Path | None, typer.Option(help="TOML file with the settings to change.")] = None,
     set_: Settings = None,
+    candidates: Candidates = None,
     compare: Annotated[bool, typer.Option(help="Evaluate the baselines beside the model.")] = True,
     json: Json = False,
     *,
@@ -36,11 +38,14 @@ def train(
     from tsnn.training.train import train as train_run
 
     check_folder_target(out)
-    settings = Config.build(config, dict(parse_override(text) for text in set_ or []))
+    told = dict(parse_override(text) for text in set_ or [])
+    settings = Config.build(config, told | ({"train.candidates": candidates} if candidates else {}))
     stream = load(data, **table)
     default_split(stream)  # a table that cannot be split is refused before anything is printed
     if stream.preview and not json:
         print_preview(stream.preview, console)
+    if (remark := looks_bipartite(stream)) and not json:
+        console.print(remark, style="dim", highlight=False)
     tracers: list[Tracer] = []
 
     def follow(scorer: ModelScorer, questions: Questions) -> list[Tracer]:

@@ -1,4 +1,4 @@
-"""What the numbers of a stream stand for: which column had which role, how relations are called, what times are.
+"""What the numbers of a stream stand for: columns by role, names of relations, what times are, rows with a direction.
 
 A stream carries its description, a Parquet file keeps it among its metadata and a run in data.json: whoever reads one
 of them later needs no options, and sees the names and dates of the table again.
@@ -81,6 +81,7 @@ class Description:
     zone: str = "UTC"  # in which dates are shown, and meant where they name none
     types: tuple[str, ...] = ()  # names of node types by number, as with relations
     path: str | None = field(default=None, compare=False)  # of the table, where it was a file
+    undirected: bool = False  # an event is one of two equals: which of them stood in the first column says nothing
 
     def to_json(self) -> str:
         """As a person may read it."""
@@ -91,6 +92,7 @@ class Description:
             "relations": list(self.relations),
             "types": list(self.types),
             "times": times,
+            "events": "undirected" if self.undirected else "directed",
             "path": self.path,
         }
         return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
@@ -105,8 +107,9 @@ class Description:
             relations=tuple(told["relations"]),
             dates=told["times"]["are"] == "dates",
             zone=told["times"].get("zone", "UTC"),
-            types=tuple(told.get("types", ())),  # files of the first version have neither these nor a path
+            types=tuple(told.get("types", ())),  # files of the first version say none of what follows
             path=told.get("path"),
+            undirected=told.get("events") == "undirected",
         )
 
     def parse_time(self, value: Any) -> Time:

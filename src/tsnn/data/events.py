@@ -201,10 +201,23 @@ class EventStream:
     preview: Preview | None = field(default=None, compare=False)  # of the table it was read from
 
     def __post_init__(self) -> None:
+        if self.undirected:
+            for column, ends in zip(("src", "dst"), _in_one_order(self), strict=True):
+                object.__setattr__(self, column, ends)
         for column in ("src", "dst", "t", "msg", "edge_type", "node_type"):
             values = getattr(self, column)
             if values is not None:
                 object.__setattr__(self, column, _read_only(values))
+
+    @property
+    def undirected(self) -> bool:
+        """Whether an event is one of two equals, seen from both ends."""
+        return self.description.undirected
+
+    @property
+    def direction(self) -> str:
+        """The same as a word."""
+        return "undirected" if self.undirected else "directed"
 
     @property
     def num_events(self) -> int:
@@ -242,9 +255,13 @@ class EventStream:
             edge_type=None if self.edge_type is None else self.edge_type[rows],
         )
 
+    def as_undirected(self) -> EventStream:
+        """The same events as those of two equals."""
+        return self if self.undirected else replace(self, description=replace(self.description, undirected=True))
+
     def fingerprint(self) -> str:
-        """Sixteen hex digits that change when any value of any column, or any id, does."""
-        digest = hashlib.sha256()
+        """Sixteen hex digits that change when any value of any column, any id, or the direction does."""
+        digest = hashlib.sha256(b"undirected;" if self.undirected else b"")
         columns = {
             "src": self.src,
             "dst": self.dst,
@@ -259,6 +276,16 @@ class EventStream:
                 digest.update(f"{label}:{values.dtype.str}:{values.shape};".encode())
                 digest.update(np.ascontiguousarray(values).view(np.uint8).data if values.size else b"")
         return digest.hexdigest()[:16]
+
+
+def _in_one_order(stream: EventStream) -> tuple[I64, I64]:
+    """Both ends of every undirected event, in an order that their ids alone decide.
+
+    So a table and the same table with some rows turned round are one stream, to the last bit of every answer.
+    """
+    keys = stream.ids.keys
+    turned = keys[stream.src] > keys[stream.dst]
+    return np.where(turned, stream.dst, stream.src), np.where(turned, stream.src, stream.dst)
 
 
 def _read_only(values: NDArray[Any]) -> NDArray[Any]:
@@ -277,15 +304,18 @@ def make_stream(
     ids: NodeIds | None = None,
     name: str = "table",
     sort: bool = False,
+    undirected: bool = False,
 ) -> EventStream:
     """A checked stream from columns.
 
     Without `ids`, `src` and `dst` are external ids and are mapped here: integers in order of value, anything else
     hashable in order of appearance, a row's source before its destination. With `ids` they are dense indices into it.
     `node_type` is an array in index order or a mapping from external ids. Times are numbers, dates or ISO texts; dates
-    become microseconds since 1970. Relations given as text are numbered in sorted order.
+    become microseconds since 1970. Relations given as text are numbered in sorted order. `undirected` events are of two
+    equals: which of them is `src` says nothing.
     """
-    return in_order(checked_stream(src, dst, t, msg, edge_type, node_type, ids, name), sort)
+    stream = in_order(checked_stream(src, dst, t, msg, edge_type, node_type, ids, name), sort)
+    return stream.as_undirected() if undirected else stream
 
 
 def checked_stream(

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from tsnn.data.dgb import file_ids
 from tsnn.data.events import EventStream
-from tsnn.data.question import Pool, Question, node_types
+from tsnn.data.queries import relations
+from tsnn.data.question import Asks, Pool, Question, asks, node_types
 from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.types import I64, Bool
@@ -144,27 +145,29 @@ REDRAWS = 8
 
 @dataclass(frozen=True)
 class NegativePool:
-    """What the training samplers draw from, made once for a stream: candidates, and rows by group.
+    """What the training samplers draw from, made once for a stream: candidates, and what is asked by group.
 
-    Groups are numbers (source and relation, or relation alone); `*_order` holds group * num_events + row, sorted, so
-    that the rows of a group before a cut are one interval of it.
+    Groups are numbers (source and relation, or relation alone); `*_order` holds group * len(asks.rows) + place in
+    `asks`, sorted, so that those of a group before a cut are one interval of it.
     """
 
     candidates: Pool
+    asks: Asks  # of all rows
     history_order: I64
-    history_group: I64  # (E,) group of each row by source and relation
+    history_group: I64  # group of each ask by source and relation
     popularity_order: I64
-    popularity_group: I64  # (E,) group of each row by relation
+    popularity_group: I64  # group of each ask by relation
 
     @classmethod
     def build(cls, stream: EventStream, train_end: int, question: Question) -> NegativePool:
         """The pool of a stream whose first `train_end` rows train for a question."""
         if not train_end:
             raise InputError("there are no training events to draw negatives from; give a longer training segment.")
-        relation = np.zeros(stream.num_events, np.int64) if stream.edge_type is None else stream.edge_type
-        history = stream.src * max(stream.num_relations, 1) + relation
+        own = asks(stream, np.arange(stream.num_events))
+        relation = relations(stream, own.rows)
+        history = own.src * max(stream.num_relations, 1) + relation
         candidates = question.pool(stream, train_end)
-        return cls(candidates, _ordered(history), history, _ordered(relation), relation)
+        return cls(candidates, own, _ordered(history), history, _ordered(relation), relation)
 
 
 def _ordered(group: I64) -> I64:
@@ -175,13 +178,13 @@ def _ordered(group: I64) -> I64:
 def draw_training_negatives(
     stream: EventStream,
     cuts: I64,
-    rows: I64,
+    asked: I64,
     num: int,
     sampler: str,
     rng: np.random.Generator,
     pool: NegativePool,
 ) -> I64:
-    """(len(rows), num) negative destinations for the events `rows`; `cuts[i]` is what `rows[i]` may see.
+    """(len(asked), num) negative destinations for these of `pool.asks`; `cuts[i]` rows are what `asked[i]` may see.
 
     `random`: uniform over the candidates of the positive's type, as training knows them. `mixed`: half destinations of
     an earlier event of the same source, a quarter of any earlier event, a quarter uniform; earlier means below the cut
@@ -190,11 +193,11 @@ def draw_training_negatives(
     """
     if sampler not in ("random", "mixed"):
         raise InputError(f"sampler {sampler!r} is neither random nor mixed.")
-    positive = np.broadcast_to(stream.dst[rows][:, None], (len(rows), num))
+    positive = np.broadcast_to(pool.asks.dst[asked][:, None], (len(asked), num))
     types = node_types(stream, positive)
     drawn = _uniform(pool.candidates, types, rng)
     if sampler == "mixed":
-        drawn = _with_history(stream, cuts, rows, drawn, rng, pool)
+        drawn = _with_history(cuts, asked, drawn, rng, pool)
     redo = (drawn == positive) | (node_types(stream, drawn) != types)
     for _ in range(REDRAWS):
         if not redo.any():
@@ -214,28 +217,25 @@ def _uniform(pool: Pool, types: I64, rng: np.random.Generator) -> I64:
     return pool.nodes[rng.integers(np.where(empty, 0, low), np.where(empty, len(pool.nodes), high))]
 
 
-def _with_history(
-    stream: EventStream, cuts: I64, rows: I64, drawn: I64, rng: np.random.Generator, pool: NegativePool
-) -> I64:
+def _with_history(cuts: I64, asked: I64, drawn: I64, rng: np.random.Generator, pool: NegativePool) -> I64:
+    below = np.searchsorted(pool.asks.rows, cuts)
     kind = rng.random(drawn.shape)
     wants_history = kind < HISTORY_SHARE
     wants_popularity = ~wants_history & (kind < HISTORY_SHARE + POPULARITY_SHARE)
     for wanted, order, group in (
-        (wants_history, pool.history_order, pool.history_group[rows]),
-        (wants_popularity, pool.popularity_order, pool.popularity_group[rows]),
+        (wants_history, pool.history_order, pool.history_group[asked]),
+        (wants_popularity, pool.popularity_order, pool.popularity_group[asked]),
     ):
-        earlier, there = _earlier_rows(order, group, cuts, stream.num_events, drawn.shape[1], rng)
-        drawn = np.where(wanted & there, stream.dst[earlier], drawn)
+        earlier, there = _earlier(order, group, below, drawn.shape[1], rng)
+        drawn = np.where(wanted & there, pool.asks.dst[earlier], drawn)
     return drawn
 
 
-def _earlier_rows(
-    order: I64, group: I64, cuts: I64, num_events: int, num: int, rng: np.random.Generator
-) -> tuple[I64, Bool]:
-    """For each query, `num` rows of its group below its cut, drawn uniformly, and whether there is any."""
-    low = np.searchsorted(order, group * num_events)
-    high = np.searchsorted(order, group * num_events + cuts)
+def _earlier(order: I64, group: I64, below: I64, num: int, rng: np.random.Generator) -> tuple[I64, Bool]:
+    """For each query, `num` asks of its group before the one at `below`, drawn uniformly, and whether there is any."""
+    low = np.searchsorted(order, group * len(order))
+    high = np.searchsorted(order, group * len(order) + below)
     there = np.broadcast_to((high > low)[:, None], (len(group), num))
     place = rng.integers(low[:, None], np.maximum(high, low + 1)[:, None], size=(len(group), num))
-    rows: NDArray[np.int64] = order[np.minimum(place, len(order) - 1)] % num_events
-    return rows, there
+    earlier: NDArray[np.int64] = order[np.minimum(place, len(order) - 1)] % len(order)
+    return earlier, there

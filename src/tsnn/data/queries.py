@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsnn.data.events import EventStream
+from tsnn.data.question import Asks
 from tsnn.errors import InputError
 from tsnn.types import F64, I64
 
@@ -71,15 +72,15 @@ class Asked(Protocol):
 
 @dataclass(frozen=True)
 class Ranking:
-    """One query per row, the row's own destination first, then its negatives.
+    """One query per ask, the row's own destination first, then its negatives.
 
     Candidates are put together slice by slice, so a large set of negatives is never copied as a whole.
     """
 
     stream: EventStream
-    rows: I64
+    asks: Asks
     cut: I64
-    bounds: I64  # negatives of row i are nodes[bounds[i]:bounds[i+1]]
+    bounds: I64  # negatives of ask i are nodes[bounds[i]:bounds[i+1]]
     nodes: NDArray[np.integer]
 
     @property
@@ -88,20 +89,17 @@ class Ranking:
         return _with_positives(self.bounds)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.asks.rows)
 
     def slice(self, start: int, stop: int) -> Queries:
         """Queries start .. stop-1."""
-        rows, bounds = self.rows[start:stop], self.bounds[start : stop + 1]
-        cand = np.insert(
-            self.nodes[bounds[0] : bounds[-1]].astype(np.int64), bounds[:-1] - bounds[0], self.stream.dst[rows]
-        )
-        stream = self.stream
+        own, bounds = self.asks.take(slice(start, stop)), self.bounds[start : stop + 1]
+        cand = np.insert(self.nodes[bounds[0] : bounds[-1]].astype(np.int64), bounds[:-1] - bounds[0], own.dst)
         return Queries(
             self.cut[start:stop],
-            stream.src[rows],
-            stream.t[rows],
-            relations(stream, rows),
+            own.src,
+            self.stream.t[own.rows],
+            relations(self.stream, own.rows),
             _with_positives(bounds),
             cand,
         )
@@ -181,7 +179,7 @@ def _merged(sets: Sequence[Queries]) -> Queries:
 
 
 def pairs(stream: EventStream, rows: I64, cut: I64, src: I64, dst: I64) -> Queries:
-    """One single-candidate query per row: does src[i] -> dst[i] happen at the row's time."""
+    """One single-candidate query per entry: does src[i] -> dst[i] happen at the time of rows[i]."""
     ptr = np.arange(len(rows) + 1, dtype=np.int64)
     return Queries(cut, src, stream.t[rows], relations(stream, rows), ptr, dst)
 

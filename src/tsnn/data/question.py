@@ -7,8 +7,8 @@ come in. A run keeps it on its card, so that recommendations are ranked among th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class Question:
     visibility: Visibility = _STRICT
     candidates: str = "destinations"  # whoever has been a destination, or all nodes
     negatives: str | None = None  # how figures choose them, one of their protocol's strategies; None is its first
+    direction: str | None = None  # of the events: directed or undirected; None is what the data say
 
     def __post_init__(self) -> None:
         if self.candidates not in CANDIDATES:
@@ -51,7 +52,7 @@ class Question:
     @classmethod
     def of(cls, train: TrainConfig) -> Question:
         """What a run of these settings is trained for, validated on, evaluated on and asked."""
-        return cls(Visibility.parse(train.visibility))
+        return cls(Visibility.parse(train.visibility), train.candidates)
 
     @classmethod
     def from_card(cls, card: Mapping[str, Any]) -> Question:
@@ -63,6 +64,15 @@ class Question:
         """As it stands on a card, in words."""
         return {**asdict(self), "visibility": str(self.visibility)}
 
+    def about(self, stream: EventStream) -> Question:
+        """The same question about these events, whose direction it names."""
+        if self.direction not in (None, stream.direction):
+            raise InputError(
+                f"the question is about {self.direction} events and the data are {stream.direction}; "
+                "undirected data are read with --undirected, in Python with undirected=True."
+            )
+        return replace(self, direction=stream.direction)
+
     def cuts(self, split: Split) -> I64:
         """For each row of the split, how many rows from the start its answer may know of."""
         return self.visibility.cuts(split.stream.t, split.segment_starts)
@@ -72,7 +82,7 @@ class Question:
 
         They are those who may answer at that moment, but for nodes that later rows introduce.
         """
-        chosen = np.bincount(stream.dst[:rows], minlength=stream.num_nodes)
+        chosen = np.bincount(asks(stream, np.arange(stream.num_events)[:rows]).dst, minlength=stream.num_nodes)
         known = np.ones(stream.num_nodes, np.bool_)
         if rows is not None:
             known[stream.src[rows:]] = known[stream.dst[rows:]] = False
@@ -86,12 +96,36 @@ class Question:
     def may_answer(self, in_degree: I64, node_type: I64 | None) -> Bool:
         """Which nodes may be the answer, given how often each has been a destination so far.
 
+        In an undirected event either end is one.
         Where nodes have types, one of a type that has been a destination may be the next, though never chosen yet.
         """
         chosen: Bool = in_degree > 0
         if self.candidates == "all":
             return np.ones_like(chosen)
         return chosen if node_type is None else np.isin(node_type, np.unique(node_type[chosen]))
+
+
+class Asks(NamedTuple):
+    """What is asked of some rows: to whom `src` turns, and that it is `dst`. Sorted by row."""
+
+    rows: I64
+    src: I64
+    dst: I64
+
+    def take(self, some: slice | I64) -> Asks:
+        """Some of them."""
+        return Asks(self.rows[some], self.src[some], self.dst[some])
+
+
+def asks(stream: EventStream, rows: I64) -> Asks:
+    """A source is asked for its destination, either end of an undirected event for the other; a loop has one end."""
+    src, dst = stream.src[rows], stream.dst[rows]
+    if not stream.undirected:
+        return Asks(rows, src, dst)
+    times = np.where(src == dst, 1, 2)
+    second = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times) == 1
+    one, other = np.repeat(src, times), np.repeat(dst, times)
+    return Asks(np.repeat(rows, times), np.where(second, other, one), np.where(second, one, other))
 
 
 def node_types(stream: EventStream, nodes: I64) -> I64:

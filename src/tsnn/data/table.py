@@ -59,20 +59,23 @@ def read_table(
     dedupe: bool = False,
     missing_relation: str | None = None,
     like: Description | None = None,
+    undirected: bool = False,
 ) -> EventStream:
     """The events of a CSV or Parquet file (gzip too), by column name.
 
     A column that is not named is the one that played its part when `like` was made (the description of a run or of
     another stream), or when the file was written by `write_table`; the last resort is src, dst and t. `drop_missing`
     leaves out rows in which a cell that is read is empty, `sort` sorts by time, `dedupe` leaves out a row that repeats
-    an earlier one in everything that is read, and `missing_relation` is the kind of events without one.
+    an earlier one in everything that is read, and `missing_relation` is the kind of events without one. Events are
+    `undirected`, those of two equals, if `like` or the file says so as well.
     """
     table, own = _open(path), stored_description(path)
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     roles = _roles(table.columns, named, like, own)
     told = like or own or Description()
     cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation).beside(told.cleaning)
-    return _stream_of(table, roles, node_type, cleaning, like)
+    undirected = undirected or any(about.undirected for about in (like, own) if about)
+    return _stream_of(table, roles, node_type, cleaning, like, undirected)
 
 
 def from_pandas(
@@ -88,12 +91,13 @@ def from_pandas(
     dedupe: bool = False,
     missing_relation: str | None = None,
     name: str = "pandas",
+    undirected: bool = False,
 ) -> EventStream:
     """The events of a pandas frame, by column name; the rest is as in `read_table`."""
     columns = {str(label): frame[label] for label in _distinct(frame.columns, name)}
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
-    return _stream_of(Table(columns, name), _roles(columns, named), node_type, cleaning)
+    return _stream_of(Table(columns, name), _roles(columns, named), node_type, cleaning, undirected=undirected)
 
 
 def from_polars(
@@ -109,12 +113,13 @@ def from_polars(
     dedupe: bool = False,
     missing_relation: str | None = None,
     name: str = "polars",
+    undirected: bool = False,
 ) -> EventStream:
     """The events of a polars frame, by column name; the rest is as in `read_table`."""
     columns = {label: frame.get_column(label) for label in frame.columns}
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
-    return _stream_of(Table(columns, name), _roles(columns, named), node_type, cleaning)
+    return _stream_of(Table(columns, name), _roles(columns, named), node_type, cleaning, undirected=undirected)
 
 
 def from_arrays(
@@ -127,12 +132,15 @@ def from_arrays(
     ids: NodeIds | None = None,
     sort: bool = False,
     name: str = "arrays",
+    undirected: bool = False,
 ) -> EventStream:
     """The events of columns held in memory: numpy, torch, lists."""
-    return make_stream(src, dst, t, msg, edge_type, node_type, ids, name, sort)
+    return make_stream(src, dst, t, msg, edge_type, node_type, ids, name, sort, undirected)
 
 
-def from_temporal_data(data: Any, sort: bool = False, name: str = "temporal_data") -> EventStream:
+def from_temporal_data(
+    data: Any, sort: bool = False, name: str = "temporal_data", undirected: bool = False
+) -> EventStream:
     """The events of a PyG `TemporalData`, or of anything with `src`, `dst`, `t` and optionally `msg`, `edge_type`."""
     for column in ("src", "dst", "t"):
         if getattr(data, column, None) is None:
@@ -140,7 +148,7 @@ def from_temporal_data(data: Any, sort: bool = False, name: str = "temporal_data
     msg, edge_type = getattr(data, "msg", None), getattr(data, "edge_type", None)
     if msg is not None and len(msg.shape) == 2 and msg.shape[1] == 0:
         msg = None
-    return make_stream(data.src, data.dst, data.t, msg, edge_type, name=name, sort=sort)
+    return make_stream(data.src, data.dst, data.t, msg, edge_type, name=name, sort=sort, undirected=undirected)
 
 
 def open_table(path: Path | str) -> dict[str, NDArray[Any]]:
@@ -211,7 +219,12 @@ def _msg_columns(table: Mapping[str, Any], msg: MsgColumns, taken: set[str | Non
 
 
 def _stream_of(
-    table: Table, roles: Roles, node_type: NodeTypes, cleaning: Cleaning, like: Description | None = None
+    table: Table,
+    roles: Roles,
+    node_type: NodeTypes,
+    cleaning: Cleaning,
+    like: Description | None = None,
+    undirected: bool = False,
 ) -> EventStream:
     """The stream of a table: its columns by role, its rows cleaned as asked for, and what became of both."""
     if cleaning.missing_relation is not None and roles.edge_type is None:
@@ -230,6 +243,8 @@ def _stream_of(
     _check_kind_of_times(stream, like)
     late = int((stream.t < np.maximum.accumulate(stream.t)).sum())
     stream, repeated = in_order(stream, cleaning.sort, where), 0
+    if undirected:  # before repeats are sought: an event written from either end is one
+        stream = stream.as_undirected()
     if cleaning.dedupe:
         stream, repeated = without_repeats(stream)
     path = None if table.path is None else str(table.path.resolve())

@@ -27,6 +27,8 @@ NOW = "now"
 EXAMPLE = "2024-03-01T08:00:00"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_SPAN = re.compile(r"(\d+(?:\.\d+)?) ?([smhdw])")
+_MICROSECONDS = {"s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6, "w": 7 * 86400 * 10**6}
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)")
 
 
@@ -201,6 +203,23 @@ def moment(microseconds: Time, zone: str) -> datetime:
 def iso(when: datetime) -> str:
     """A date as text that needs no quotes on a command line."""
     return when.isoformat().replace("+00:00", "Z")
+
+
+def read_span(value: Any, dates: bool) -> float:
+    """A length of time in the unit of a stream; of dates also as 90s, 15m, 12h, 30d or 4w. "inf" has no end."""
+    written = _SPAN.fullmatch(value.strip()) if dates and isinstance(value, str) else None
+    number = float(written[1]) * _MICROSECONDS[written[2]] if written else _plain_number(value)
+    if number is None or not number >= 0:
+        how = "write it like 12h or 30d" if dates else "give a number in the unit of the data"
+        raise InputError(f"{value!r} is no length of time; {how}, or say inf.")
+    return number
+
+
+def _plain_number(value: Any) -> float | None:
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 @lru_cache

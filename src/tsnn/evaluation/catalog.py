@@ -28,8 +28,19 @@ def suite_of(name: str) -> Suite:
     return ROSTER.get(name.partition(":")[0], TABLE) if ":" in name else TABLE
 
 
-def load(address: str | Path, like: Description | None = None, **columns: Any) -> EventStream:
-    """The stream at an address; `columns` and `like` say how to read a plain table, as in `read_table`."""
+def load(
+    address: str | Path, like: Description | None = None, *, undirected: bool = False, **columns: Any
+) -> EventStream:
+    """The stream at an address; `columns` and `like` say how to read a plain table, as in `read_table`.
+
+    Events are those of two equals where `undirected` or `like` says so, or the table itself.
+    """
+    undirected = undirected or (like is not None and like.undirected)
+    stream = _load(address, like, undirected, **columns)
+    return stream.as_undirected() if undirected else stream
+
+
+def _load(address: str | Path, like: Description | None, undirected: bool, **columns: Any) -> EventStream:
     suite = suite_of(str(address))
     if suite is not TABLE:
         if columns:
@@ -39,7 +50,7 @@ def load(address: str | Path, like: Description | None = None, **columns: Any) -
     if not path.is_dir():
         if not path.exists() and ":" in str(path):
             raise InputError(f"{path} is no known address; use {ADDRESSES}.")
-        return TABLE.load(path, like=like, **columns)
+        return TABLE.load(path, like=like, undirected=undirected, **columns)
     for suite in ROSTER.values():
         stream = suite.read_folder(path)
         if stream is not None:
@@ -59,9 +70,12 @@ def list_data() -> list[DataEntry]:
 
 
 def protocol_of(stream: EventStream, name: str | None = None) -> type[Questions]:
-    """The protocol of this name, by default that of the stream's own suite."""
+    """The protocol of this name, by default that of the stream's own suite.
+
+    No suite has questions for undirected events, which are asked about from both ends: they get those of a plain table.
+    """
     if name is None:
-        return suite_of(stream.name).questions
+        return (TABLE if stream.undirected else suite_of(stream.name)).questions
     if name not in PROTOCOLS:
         raise ConfigError(f"protocol {name!r} is none of {', '.join(PROTOCOLS)}.")
     return PROTOCOLS[name]

@@ -15,7 +15,7 @@ from tsnn.config import Config, FeatureConfig
 from tsnn.data.events import EventStream
 from tsnn.data.negatives import NegativePool, draw_training_negatives
 from tsnn.data.queries import pairs
-from tsnn.data.question import Question
+from tsnn.data.question import Asks, Question, asks
 from tsnn.data.split import Split
 from tsnn.errors import RunError
 from tsnn.evaluation.baselines import Stateless
@@ -59,20 +59,22 @@ class Features(Stateless):
         stream = split.stream
         self._mean_gap = mean_gap(stream.t[: split.train_end])
         self.spec = PlanSpec.of(Config(features=self.config), self._mean_gap).without_states()
-        cuts = question.cuts(split)
-        train, val = np.arange(split.train_end), np.arange(split.train_end, split.val_end)
+        whole = asks(stream, np.arange(split.val_end))
+        cuts = question.cuts(split)[whole.rows]
+        ends = np.searchsorted(whole.rows, [split.train_end, split.val_end])
+        train, val = np.arange(ends[0]), np.arange(*ends)
         rng = np.random.default_rng(self.seed)
 
-        def draw(rows: I64, stop: int) -> F64:
-            """Features of one random negative per row, among the candidates as the rows before `stop` tell them."""
+        def draw(own: I64, stop: int) -> F64:
+            """Features of one random negative each, among the candidates as the rows before `stop` tell them."""
             pool = NegativePool.build(stream, stop, question)
-            drawn = draw_training_negatives(stream, cuts[rows], rows, 1, "random", rng, pool)
-            return self._features(stream, rows, cuts, drawn[:, 0])
+            drawn = draw_training_negatives(stream, cuts[own], own, 1, "random", rng, pool)
+            return self._features(stream, whole.take(own), cuts[own], drawn[:, 0])
 
-        pos = self._features(stream, train, cuts, stream.dst[train])
+        pos = self._features(stream, whole.take(train), cuts[train], whole.dst[train])
         neg = draw(train, split.train_end)
         self._standardize(np.concatenate([pos, neg]))
-        val_pos = self._tensor(self._features(stream, val, cuts, stream.dst[val]))
+        val_pos = self._tensor(self._features(stream, whole.take(val), cuts[val], whole.dst[val]))
         val_neg = self._tensor(draw(val, split.val_end))
         net, optimizer, shuffle = _network(pos.shape[1], self.seed)
         best = net
@@ -98,10 +100,10 @@ class Features(Stateless):
     def _matrix(self, plan: ChunkPlan) -> F64:
         return feature_matrix(plan.score.facts, self.config, gaps="log", mean_gap=self._mean_gap)
 
-    def _features(self, stream: EventStream, rows: I64, cuts: I64, dst: I64) -> F64:
-        """Features of one candidate per row."""
-        queries = pairs(stream, rows, cuts[rows], stream.src[rows], dst)
-        out = np.empty((len(rows), len(feature_names(self.config))))
+    def _features(self, stream: EventStream, own: Asks, cuts: I64, dst: I64) -> F64:
+        """Features of one candidate each."""
+        queries = pairs(stream, own.rows, cuts, own.src, dst)
+        out = np.empty((len(dst), len(feature_names(self.config))))
         for step, block in plan_blocks(Planner(stream, self.spec), queries, max_rows=20_000):
             out[step.first : step.last] = self._matrix(block)
         return out

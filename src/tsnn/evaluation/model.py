@@ -29,6 +29,12 @@ class ModelScorer:
                 f"the run was trained with {shape[0]} features, {shape[1]} relations and {shape[2]} node types; "
                 f"the data has {stream.msg_dim}, {stream.num_relations} and {stream.num_types}; give it the same kind."
             )
+        if stream.undirected != model.shape.undirected:
+            trained = "undirected" if model.shape.undirected else "directed"
+            raise InputError(
+                f"the run was trained on {trained} events and the data are {stream.direction}; "
+                "undirected data are read with --undirected, in Python with undirected=True."
+            )
         self.model, self._engine = model, pick_engine(model.config.train.engine, model.device)
         self.store = make_store(model, self._engine, stream.ids.keys)
         self.parts: ScoreParts | None = None  # what the scores of the last block are made of

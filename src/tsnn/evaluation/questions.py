@@ -8,19 +8,21 @@ Answers are all that is kept of a block's scores, so that no more than a block o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tsnn.data.queries import Asked, Joined, Ranking
-from tsnn.data.question import Question
+from tsnn.data.question import Asks, Question, asks
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError
 from tsnn.evaluation.card import UPDATES, Card, Result, data_card, split_card, versions
 from tsnn.evaluation.metrics import quick_average_precision, rank_metrics, ranks
 from tsnn.types import F64, I64, Bool
+
+BOTH_ENDS = "undirected events: either end is asked for the other, so an event is two positives"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Questions(ABC):
     metric: ClassVar[str]  # `ap` or `mrr`: the validation figure that chooses epochs and settings
     aggregation: ClassVar[str]  # how a set's figures come from its positives
     note: ClassVar[str] = ""  # what has to be known of the sets of new nodes, where there are any
+    undirected: ClassVar[bool] = False  # whether it can ask about events of two equals
     columns: int  # of an answer
     asked: Asked  # the queries of all sets, sorted by cut
 
@@ -55,8 +58,12 @@ class Questions(ABC):
         if strategy not in self.strategies:
             known = " or ".join(self.strategies)
             raise ConfigError(f"the {self.protocol} protocol has no {strategy} negatives; its own are {known}.")
+        if split.stream.undirected and not self.undirected:
+            raise ConfigError(
+                f"the {self.protocol} protocol asks sources only; ask about undirected events with --protocol stream."
+            )
         self.split = split
-        self.question = replace(question, negatives=strategy)
+        self.question = replace(question, negatives=strategy).about(split.stream)
         self.names = sorted(sets or self.sets, key=self.sets.index)
 
     @classmethod
@@ -94,9 +101,13 @@ class Questions(ABC):
             negatives={"strategy": self.question.negatives, **self.negatives()},
             aggregation=self.aggregation,
             versions=versions(),
-            notes=[self.note] if any(name.startswith("new_") for name in found) else [],
+            notes=self._notes(found),
         )
         return Result(scorer, stream.name, found, card)
+
+    def _notes(self, found: Iterable[str]) -> list[str]:
+        notes = [self.note] if any(name.startswith("new_") for name in found) else []
+        return [*notes, *([BOTH_ENDS] if self.split.stream.undirected else [])]
 
     def validation(self, answers: F64) -> float:
         """The figure of the validation rows that chooses epochs and settings, to rounding and without the rest."""
@@ -107,7 +118,7 @@ class Questions(ABC):
 
 
 class RankedQuestions(Questions):
-    """One query per event of a set: its own destination first, then its negatives.
+    """One query per event of a set, or two of an undirected one: its own destination first, then its negatives.
 
     An answer is the score of the positive, that of its first negative, and the positive's rank.
     """
@@ -119,13 +130,13 @@ class RankedQuestions(Questions):
         cuts = question.cuts(split)
         self.parts = []
         for name in self.names:
-            rows = np.arange(*split.bounds(name), dtype=np.int64)
-            self.parts.append(Ranking(split.stream, rows, cuts[rows], *self.draw(name, rows)))
+            own = asks(split.stream, np.arange(*split.bounds(name), dtype=np.int64))
+            self.parts.append(Ranking(split.stream, own, cuts[own.rows], *self.draw(name, own)))
         self.asked: Joined = Joined(self.parts)
 
     @abstractmethod
-    def draw(self, name: str, rows: I64) -> tuple[I64, Any]:
-        """Negatives of the rows of a set: those of row i are nodes[bounds[i]:bounds[i+1]]."""
+    def draw(self, name: str, own: Asks) -> tuple[I64, Any]:
+        """Negatives of what a set asks: those of the i-th are nodes[bounds[i]:bounds[i+1]]."""
 
     def answers(self, scores: F64, ptr: I64) -> F64:
         """Score of the positive, score of the first negative, rank."""
@@ -134,7 +145,7 @@ class RankedQuestions(Questions):
     def outcomes(self, answers: F64) -> dict[str, Outcomes]:
         """Each positive among its negatives."""
         own = zip(self.names, self.parts, self.asked.split(answers), strict=True)
-        return {name: Outcomes(part.rows, *table.T) for name, part, table in own}
+        return {name: Outcomes(part.asks.rows, *table.T) for name, part, table in own}
 
     def mean_negatives(self) -> dict[str, float]:
         """Negatives per positive of each set."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from tsnn.data.events import EventStream
-from tsnn.data.question import Question, node_types
+from tsnn.data.question import Asks, Question, node_types
 from tsnn.data.split import Split, split_by_time
 from tsnn.data.synthetic import RolesSpec, load_synthetic
 from tsnn.data.table import read_table
@@ -27,7 +27,7 @@ SEED = 0
 
 
 class StreamQuestions(RankedQuestions):
-    """One query per event: its destination, one negative for AP, others for MRR.
+    """One query per event, two of an undirected one: the destination, one negative for AP, others for MRR.
 
     An answer is the positive's score, its one negative's, and its rank among the others.
     """
@@ -39,6 +39,7 @@ class StreamQuestions(RankedQuestions):
         f"AP and AUC against one negative: unweighted mean over batches of {BATCH} positives, pooled beside it; MRR "
         "and hits@10 against many: mean over positives, a rank is the mean of the optimistic and the pessimistic one"
     )
+    undirected = True
     note = "new_val and new_test: every row is fed to the state, only rows with a node unseen in training count"
 
     def __init__(
@@ -52,10 +53,10 @@ class StreamQuestions(RankedQuestions):
         """One negative: AP needs no more."""
         return cls(split, question, ("val",), others=1)
 
-    def draw(self, name: str, rows: I64) -> tuple[I64, I64]:
+    def draw(self, name: str, own: Asks) -> tuple[I64, I64]:
         """Random ones, by the place of the set."""
         rng = np.random.default_rng([SEED, self.sets.index(name)])
-        return draw_negatives(self.split.stream, rows, self.question, self._others, rng)
+        return draw_negatives(self.split.stream, own, self.question, self._others, rng)
 
     def answers(self, scores: F64, ptr: I64) -> F64:
         """Score of the positive, score of the one negative, rank."""
@@ -84,23 +85,23 @@ class StreamQuestions(RankedQuestions):
 
 
 def draw_negatives(
-    stream: EventStream, rows: I64, question: Question, num: int, rng: np.random.Generator
+    stream: EventStream, own: Asks, question: Question, num: int, rng: np.random.Generator
 ) -> tuple[I64, I64]:
-    """For each row one negative for AP, which may equal the positive as in DGB, then up to `num` others for MRR.
+    """For each ask one negative for AP, which may equal the positive as in DGB, then up to `num` others for MRR.
 
     All are candidates of the question, as the whole stream tells them, of the type the row's own destination has; the
     others are distinct and never it.
     """
     pool = question.pool(stream)
-    wanted = node_types(stream, stream.dst[rows])
-    sizes = np.zeros(len(rows), np.int64)
+    wanted = node_types(stream, own.dst)
+    sizes = np.zeros(len(own.dst), np.int64)
     drawn = []
     for kind in np.unique(wanted):
         here = wanted == kind
         same = pool.of_type(int(kind))
         if len(same) < 2:
             raise InputError("a positive has no other destination to be ranked against; use a stream with two or more.")
-        columns = _draw(same, stream.dst[rows][here], num, rng)
+        columns = _draw(same, own.dst[here], num, rng)
         drawn.append((here, columns))
         sizes[here] = columns.shape[1]
     bounds = np.concatenate([[0], np.cumsum(sizes)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tsnn.data.question import Question
+from tsnn.data.question import Asks, Question
 from tsnn.data.split import Split, split_by_time
 from tsnn.data.tgb import NAMES, edge_file, find_edges, folder_name, load_tgb
 from tsnn.data.tgb_negatives import Ragged, TgbNegatives
@@ -13,7 +13,6 @@ from tsnn.errors import ConfigError
 from tsnn.evaluation.metrics import rank_metrics
 from tsnn.evaluation.questions import Outcomes, RankedQuestions
 from tsnn.evaluation.suite import benchmark, data_root
-from tsnn.types import I64
 
 _COUNTS = {"tgbl-wiki": (9_227, 157_474)}  # nodes and events, as measured on the files themselves
 
@@ -33,7 +32,7 @@ class TgbQuestions(RankedQuestions):
         self._lists = lists or stored_negatives(split)
         super().__init__(split, question, sets)
 
-    def draw(self, name: str, rows: I64) -> Ragged:
+    def draw(self, name: str, own: Asks) -> Ragged:
         """The set's lists."""
         return self._lists.query(name)
 

@@ -29,12 +29,13 @@ from tsnn.types import I32, Bool
 
 @dataclass(frozen=True)
 class StreamShape:
-    """What of a stream decides the shapes of the parameters, and the one statistic the inputs are scaled by."""
+    """What of a stream decides the shapes of the parameters, the unit of its inputs, and whether it has a direction."""
 
     msg_dim: int
     num_relations: int
     num_types: int
     mean_gap: float
+    undirected: bool = False
 
 
 class Source(NamedTuple):

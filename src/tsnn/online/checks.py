@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tsnn.data.description import Description
+from tsnn.data.times import NOW, instant
 from tsnn.errors import InputError
 from tsnn.model.tsnn import StreamShape
 from tsnn.online.event import Event, Time
@@ -50,6 +51,20 @@ def check_time(t: Any, description: Description, whole_times: bool) -> Time:
     if value not in _INT64:
         raise InputError(f"time {t!r} does not fit in 64 bits; give it in the unit of the training data.")
     return value
+
+
+def check_ahead(t: Time, clock: Time, max_ahead: float, about: Description) -> None:
+    """Refuse a time so far ahead of the clock that it must be a mistake: no earlier one could follow it.
+
+    Of dates, none that has come is too far ahead, however long nothing has happened.
+    """
+    start = max(clock, instant(NOW, about.zone)) if about.dates else clock
+    if t - start > max_ahead:
+        latest = about.show_time(start + (int(max_ahead) if isinstance(start, int) else max_ahead))
+        raise InputError(
+            f"time {about.show_time(t)} is too far ahead of the clock, {about.show_time(clock)}: nothing later than "
+            f"{latest} is taken; check its unit, or allow more with --max-ahead (max_ahead in Python)."
+        )
 
 
 def check_relation(edge_type: Any, description: Description, num_relations: int) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,8 @@ class Links:
 class History:
     """Destinations of every source, sources of every destination, and moves from one destination to the next."""
 
-    def __init__(self, saved: dict[str, NDArray[np.generic]]) -> None:
+    def __init__(self, saved: dict[str, NDArray[np.generic]], undirected: bool = False) -> None:
+        self._undirected = undirected
         pairs = saved["pair_key"].astype(np.int64)
         self.destinations = Links(pairs)
         self.sources = Links(np.sort((pairs << 32) | (pairs >> 32)))
@@ -42,7 +44,10 @@ class History:
     def observe(self, src: I64, dst: I64, tables: Tables) -> None:
         """Note events about to be counted in `tables`."""
         last: dict[int, int] = {}
-        for u, v in zip(src.tolist(), dst.tolist(), strict=True):
+        visits: Iterable[tuple[int, int]] = zip(src.tolist(), dst.tolist(), strict=True)
+        if self._undirected:  # of either end to the other
+            visits = (visit for u, v in visits for visit in dict.fromkeys([(u, v), (v, u)]))
+        for u, v in visits:
             known = int(tables.last_dst[u, 0]) if u < len(tables.last_dst) else -1
             previous = last.get(u, known)
             if previous >= 0:

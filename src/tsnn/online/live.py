@@ -7,7 +7,7 @@ which the two differ. Counters cost little to advance and are kept twice; the se
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsnn.data.events import EventStream, NodeIds
+from tsnn.data.description import Description
+from tsnn.data.events import EventStream, NodeIds, stable_key
 from tsnn.engine.engine import Engine, ServingEngine, commit, run_update
 from tsnn.errors import RunError
 from tsnn.memory.store import StateStore, initial_frames
@@ -162,16 +163,17 @@ class LiveState:
         self.origin: Any = saved["origin"].numpy()[()]
         self.clock: Any = saved["clock"].numpy()[()]
         self.node_type: I64 | None = saved["node_type"].numpy() if "node_type" in saved else None
+        self.described = Description(undirected=model.shape.undirected)  # of every event to come
         self.store = GrowingStore(model, ids.keys)
         self.store.restore(saved)
         counters = _section(saved, "counters/")
         self.settled, self.latest = Counters(0, 1), Counters(0, 1)
         self.settled.restore(counters)
         self.latest.restore(counters)
-        self.history = History(counters)
+        self.history = History(counters, model.shape.undirected)
         self.active = {settled: ActiveNodes() for settled in (False, True)}
         self._tie: list[EventStream] = []
-        self._observe_tie(_stream(ids, self.node_type, _section(saved, "tie/")))
+        self._observe_tie(_stream(ids, self.node_type, self.described, _section(saved, "tie/")))
 
     def moment(self, t: float) -> Moment:
         """What a query at this time sees."""
@@ -181,7 +183,10 @@ class LiveState:
     def admit(self, src: Sequence[Hashable], dst: Sequence[Hashable]) -> tuple[I64, I64]:
         """Indices of the ends of some events; newcomers get a row, and the type most common in their role."""
         known = len(self.ids)
-        ends = np.array([[self.ids.add(u), self.ids.add(v)] for u, v in zip(src, dst, strict=True)], np.int64)
+        names: Iterable[Sequence[Hashable]] = zip(src, dst, strict=True)
+        if self.described.undirected:  # newcomers are numbered alike, whichever stands first
+            names = (sorted(both, key=stable_key) for both in names)
+        ends = np.array([[self.ids.add(u), self.ids.add(v)] for u, v in names], np.int64)
         if len(self.ids) > known:
             self.store.grow(self.ids.keys)
             for counters in (self.settled, self.latest):
@@ -199,7 +204,8 @@ class LiveState:
         """The most common type among the nodes that have been sources (0) or destinations (1)."""
         tables = self.latest.tables
         known = 0 if self.node_type is None else len(self.node_type)
-        count = tables.in_degree[:known] if role else tables.degree[:known] - tables.in_degree[:known]
+        is_end = role or self.described.undirected
+        count = tables.in_degree[:known] if is_end else tables.degree[:known] - tables.in_degree[:known]
         kinds = self.node_type[count > 0] if self.node_type is not None else np.zeros(0, np.int64)
         return int(np.bincount(kinds).argmax()) if len(kinds) else 0
 
@@ -215,6 +221,7 @@ class LiveState:
             msg=np.frombuffer(bytearray().join(msg), "<f4").reshape(-1, width) if width else None,
             edge_type=np.array(edge_type) if relations else None,
             node_type=self.node_type,
+            description=self.described,
         )
 
     @torch.no_grad()
@@ -290,11 +297,14 @@ def _joined(streams: list[EventStream]) -> EventStream:
     """Streams of the same nodes, one after the other."""
     present = [name for name in _COLUMNS if getattr(streams[0], name) is not None]
     columns = {name: np.concatenate([getattr(stream, name) for stream in streams]) for name in present}
-    return _stream(streams[-1].ids, streams[-1].node_type, columns)
+    last = streams[-1]
+    return _stream(last.ids, last.node_type, last.description, columns)
 
 
-def _stream(ids: NodeIds, node_type: I64 | None, columns: dict[str, NDArray[Any]]) -> EventStream:
+def _stream(
+    ids: NodeIds, node_type: I64 | None, described: Description, columns: dict[str, NDArray[Any]]
+) -> EventStream:
     src, dst, t, msg, edge_type = (columns.get(name) for name in _COLUMNS)
     if src is None or dst is None or t is None:
         raise RunError("the saved state lacks events of its last timestamp; train the run again.")
-    return EventStream(src, dst, t, ids, msg, edge_type, node_type)
+    return EventStream(src, dst, t, ids, msg, edge_type, node_type, description=described)

@@ -7,6 +7,7 @@ next score to do, so a score changes nothing.
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from collections.abc import Hashable, Iterable, Sequence
@@ -20,9 +21,10 @@ import torch
 from torch import Tensor
 
 from tsnn.data.events import NodeIds
+from tsnn.data.times import read_span
 from tsnn.errors import InputError, RunError
 from tsnn.files import write_whole
-from tsnn.online.checks import check_event, check_id, check_relation, check_time
+from tsnn.online.checks import check_ahead, check_event, check_id, check_relation, check_time
 from tsnn.online.event import AnyTime, Event, Relation, Time
 from tsnn.online.explain import Explanation, explain_score
 from tsnn.online.ids import GrowingIds
@@ -52,25 +54,29 @@ class Recommendation:
 class Predictor:
     """A trained run that goes on: `score` reads, `observe` writes. Safe to use from several threads."""
 
-    def __init__(self, run: Run, saved: dict[str, Tensor], late: Late = "refuse") -> None:
+    def __init__(self, run: Run, saved: dict[str, Tensor], late: Late = "refuse", max_ahead: float = math.inf) -> None:
         if late not in ("refuse", "aside"):
             raise InputError(f"late is {late!r}; use 'refuse' or 'aside'.")
         if "tie/src" not in saved:
             raise RunError(f"{run.folder / STATE} was written by an earlier version; train the run again.")
         torch.set_num_threads(1)
-        self.run, self.late = run, late
+        self.run, self.late, self.max_ahead = run, late, max_ahead
         self.aside: list[Event] = []  # late events, where they are not refused
         self._lock = threading.RLock()
         self._state = LiveState(run.model, GrowingIds(run.ids.external[: len(saved["h"])]), saved)
 
     @classmethod
-    def load(cls, run: str | Path, late: Late = "refuse") -> Predictor:
-        """Continue a run folder. `late` says what becomes of an event older than the clock."""
+    def load(cls, run: str | Path, late: Late = "refuse", max_ahead: float | str = math.inf) -> Predictor:
+        """Continue a run folder. `late` says what becomes of an event older than the clock.
+
+        An event more than `max_ahead` behind the one before it in time is refused; a run of dates takes "30d" as well.
+        """
         folder = Path(run)
         if not (folder / STATE).is_file():
             raise RunError(f"{folder} is not a finished run: {STATE} is missing; train it with tsnn train.")
         saved, _ = read_tensors(folder / STATE)  # before the ids, which a save writes first: none is missing then
-        return cls(Run.load(folder), saved, late)
+        loaded = Run.load(folder)
+        return cls(loaded, saved, late, read_span(max_ahead, loaded.description.dates))
 
     @property
     def clock(self) -> Time | datetime:
@@ -82,6 +88,11 @@ class Predictor:
         """The clock as the run counts: the number itself, of dates microseconds since 1970."""
         value: Time = self._state.clock.item()
         return value
+
+    @property
+    def span(self) -> Time:
+        """Time from the first event to the last, those of training included."""
+        return self.ticks - self._state.origin.item()  # type: ignore[no-any-return]
 
     def question_time(self, t: AnyTime | None) -> Time:
         """The time of a question: the one given, or a mean gap after the last event, so that every event counts."""
@@ -217,6 +228,7 @@ class Predictor:
         late: list[Event] = []
         for event in events:
             if event.t >= clock:
+                self.check_ahead(event.t, clock)
                 timely.append(event)
                 clock = event.t
             elif self.late == "aside":
@@ -231,6 +243,10 @@ class Predictor:
     def check(self, event: Event) -> Event:
         """The event in the form in which it is logged and observed; InputError if it is none this run can use."""
         return check_event(event, self.run.model.shape, self.run.description, isinstance(self.ticks, int))
+
+    def check_ahead(self, t: Time, clock: Time) -> None:
+        """Refuse an event too far ahead of the one before it."""
+        check_ahead(t, clock, self.max_ahead, self.run.description)
 
     def observe_checked(self, events: Sequence[Event]) -> None:
         """Let events happen that `check` has passed and whose times are in order, as those of a log are."""

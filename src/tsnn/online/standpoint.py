@@ -163,7 +163,9 @@ def _no_rows(state: LiveState, strangers: int, src_is_stranger: bool) -> EventSt
         guessed[0] = state.usual_type(0 if src_is_stranger else 1)
         types = np.concatenate([types, guessed])
     relations = none if state.model.shape.num_relations else None
-    return EventStream(none, none, np.zeros(0), state.ids, edge_type=relations, node_type=types)
+    return EventStream(
+        none, none, np.zeros(0), state.ids, edge_type=relations, node_type=types, description=state.described
+    )
 
 
 def _source_plan(state: LiveState, moment: Moment, stream: EventStream, src: int, t: Any, edge_type: int) -> ChunkPlan:

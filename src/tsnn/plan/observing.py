@@ -24,6 +24,7 @@ from tsnn.plan.tables import (
     borrow,
     find,
     find_bank,
+    link_of,
     pair_of,
     triple_of,
 )
@@ -50,8 +51,8 @@ def _slot_of(tab: Tables, keys: I64, used: Int, key: Int) -> Int:
 
 
 @inlined()
-def _observe_pair(tab: Tables, u: Int, v: Int, t: float, strength: float) -> None:
-    i = _slot_of(tab, tab.pair_key, N_PAIRS, pair_of(u, v))
+def _observe_pair(tab: Tables, link: Int, t: float, strength: float) -> None:
+    i = _slot_of(tab, tab.pair_key, N_PAIRS, link)
     tab.pair_count[i] += 1
     tab.pair_last[i] = t
     tab.pair_strength[i] = strength
@@ -74,11 +75,11 @@ def _expire(tab: Tables, t: float, window: float) -> None:
 
 
 @inlined()
-def _observe_bank(tab: Tables, u: Int, v: Int, rel: Int, t: float, window: float) -> None:
+def _observe_bank(tab: Tables, link: Int, rel: Int, t: float, window: float) -> None:
     """alg:edgebank, Observe."""
-    i = find_bank(tab.bank_key, tab.bank_rel, pair_of(u, v), rel)
+    i = find_bank(tab.bank_key, tab.bank_rel, link, rel)
     if tab.bank_key[i] == EMPTY:
-        tab.bank_key[i] = pair_of(u, v)
+        tab.bank_key[i] = link
         tab.bank_rel[i] = rel
         tab.ints[N_BANK] += 1
     if window > 0:
@@ -139,39 +140,52 @@ def _observe_walks(tab: Tables, u: Int, v: Int, t: float, rate: float) -> None:
 
 
 @inlined()
-def _observe_activity(tab: Tables, node: Int, role: Int, t: float, strength: float, rate: float) -> None:
+def _observe_activity(tab: Tables, opt: Options, node: Int, role: Int, t: float, strength: float) -> None:
     if tab.degree[node]:
-        fade = math.exp(-rate * (t - tab.last_t[node]))
+        fade = math.exp(-opt.activity_rate * (t - tab.last_t[node]))
         for i in range(3):
             tab.recent[node, i] *= fade
-    tab.recent[node, role] += 1.0
+    if opt.undirected:  # one event, half of it in either role
+        tab.recent[node, 0] += 0.5
+        tab.recent[node, 1] += 0.5
+    else:
+        tab.recent[node, role] += 1.0
     tab.recent[node, 2] += strength
+
+
+@inlined()
+def _observe_visit(tab: Tables, opt: Options, u: Int, v: Int, t: float) -> None:
+    """Node u turned to v, and v was turned to."""
+    if opt.successor:
+        _observe_move(tab, u, v)
+    tab.last_in_row[v] = tab.ints[ROWS]
+    tab.last_in_t[v] = t
+    tab.in_degree[v] += 1
 
 
 @inlined()
 def observe(tab: Tables, opt: Options, rows: Rows, r: int) -> None:
     """Let every counter know of one event."""
     u, v, t, rel, strength = rows.src[r], rows.dst[r], rows.t[r], rows.rel[r], rows.strength[r]
-    _observe_pair(tab, u, v, t, strength)
+    link = link_of(opt, u, v)
+    _observe_pair(tab, link, t, strength)
     if opt.separate_bank:
-        _observe_bank(tab, u, v, rel, t, opt.window)
-    if opt.successor:
-        _observe_move(tab, u, v)
+        _observe_bank(tab, link, rel, t, opt.window)
+    for end in range(2 if opt.undirected and u != v else 1):
+        _observe_visit(tab, opt, v if end else u, u if end else v, t)
     if tab.walk.shape[2]:
         _observe_walks(tab, u, v, t, opt.walk_rate)
-    _observe_activity(tab, u, 0, t, strength, opt.activity_rate)
+    _observe_activity(tab, opt, u, 0, t, strength)
     _push(tab, u, v, t, rel)
     tab.last_t[u] = t
     tab.degree[u] += 1
-    _observe_activity(tab, v, 1, t, strength, opt.activity_rate)
+    if u != v or not opt.undirected:
+        _observe_activity(tab, opt, v, 1, t, strength)
     if u != v:
         _push(tab, v, u, t, rel)
         tab.last_t[v] = t
         tab.degree[v] += 1
-    tab.last_in_row[v] = tab.ints[ROWS]
-    tab.last_in_t[v] = t
     tab.ints[ROWS] += 1
-    tab.in_degree[v] += 1
 
 
 @kernel()

@@ -88,7 +88,8 @@ class Planner:
         self.origin: Any = origin if origin is not None else stream.t[0] if stream.num_events else 0
         rel = np.zeros(stream.num_events, np.int64) if stream.edge_type is None else stream.edge_type
         self._rows = Rows(stream.src, stream.dst, self._clock(stream.t), rel, message_lengths(stream))
-        self._options = spec._replace(separate_bank=spec.window > 0 or stream.edge_type is not None)
+        separate = spec.window > 0 or stream.edge_type is not None
+        self._options = spec._replace(separate_bank=separate, undirected=stream.undirected)
         self.position = 0
         self.counters = counters or Counters(stream.num_nodes, spec.ring, spec.walk_dim)
         self.counters.introduce(stream.ids.keys)
@@ -102,7 +103,7 @@ class Planner:
     def advance(self, stop: int) -> None:
         """Observe rows up to `stop` without planning them."""
         self._check_stop(stop)
-        self.counters.make_room(stop - self.position, self.stream.num_nodes)
+        self._make_room(stop)
         advance(self.counters.tables, self._options, self._rows, self.position, stop)
         self.position = stop
 
@@ -112,7 +113,7 @@ class Planner:
         if len(queries) and not self.position <= queries.cut[0] <= queries.cut[-1] <= stop:
             raise InputError(f"queries must be cut inside rows {self.position} to {stop}.")
         start, n = self.position, stop - self.position
-        self.counters.make_room(n, self.stream.num_nodes)
+        self._make_room(stop)
         update, score = self._allocate(n, queries)
         n0, m = sweep(
             self.counters.tables, self.counters.scratch, self._options, self._rows, start, stop,
@@ -149,6 +150,11 @@ class Planner:
         tables, scratch, clock = self.counters.tables, self.counters.scratch, float(self._clock(t)[0])
         survey(tables, scratch, self._options, src, clock, edge_type, cand, related, facts)
         return facts
+
+    def _make_room(self, stop: int) -> None:
+        """For the rows up to `stop`; an undirected one is a move of either end."""
+        moves = (stop - self.position) * (2 if self.stream.undirected else 1)
+        self.counters.make_room(moves, self.stream.num_nodes)
 
     def _check_stop(self, stop: int) -> None:
         if not self.position <= stop <= self.stream.num_events:

@@ -25,6 +25,7 @@ from tsnn.plan.tables import (
     Tables,
     find,
     find_bank,
+    link_of,
     pair_of,
     ring_at,
     ring_size,
@@ -118,27 +119,27 @@ def walk_facts(tab: Tables, opt: Options, u: Int, c: Int, t: float, worth_u: flo
 
 
 @inlined()
-def _pair_facts(tab: Tables, u: Int, c: Int, t: float, row: F64) -> None:
-    i = find(tab.pair_key, pair_of(u, c))
+def _pair_facts(tab: Tables, opt: Options, u: Int, c: Int, t: float, row: F64) -> None:
+    i = find(tab.pair_key, link_of(opt, u, c))
     if tab.pair_key[i] != EMPTY:
         row[AT.pair_count] = tab.pair_count[i]
         row[AT.pair_gap] = t - tab.pair_last[i]
         row[AT.pair_strength] = tab.pair_strength[i]
-    i = find(tab.pair_key, pair_of(c, u))
+    i = find(tab.pair_key, link_of(opt, c, u))
     if tab.pair_key[i] != EMPTY:
         row[AT.reverse_count] = tab.pair_count[i]
 
 
 @inlined()
-def _bank_facts(tab: Tables, u: Int, c: Int, rel: Int, t: float, window: float, row: F64) -> None:
+def _bank_facts(tab: Tables, opt: Options, u: Int, c: Int, rel: Int, t: float, row: F64) -> None:
     """alg:edgebank, Score: a pure count inside the window (D-02)."""
-    i = find_bank(tab.bank_key, tab.bank_rel, pair_of(u, c), rel)
+    i = find_bank(tab.bank_key, tab.bank_rel, link_of(opt, u, c), rel)
     if tab.bank_key[i] == EMPTY:
         return
     n = tab.bank_count[i]
-    if window > 0:
+    if opt.window > 0:
         event = tab.bank_first_event[i]
-        while event >= 0 and t - tab.queue_t[event % len(tab.queue_t)] > window:
+        while event >= 0 and t - tab.queue_t[event % len(tab.queue_t)] > opt.window:
             n -= 1
             event = tab.queue_next[event % len(tab.queue_t)]
     row[AT.bank_count] = n
@@ -231,9 +232,9 @@ def shared_facts(
     tab: Tables, scr: Scratch, opt: Options, u: Int, c: Int, rel: Int, t: float, marked: Marked, row: F64
 ) -> None:
     """What the past of the two together says; `marked` is what `mark_source` said."""
-    _pair_facts(tab, u, c, t, row)
+    _pair_facts(tab, opt, u, c, t, row)
     if opt.separate_bank:
-        _bank_facts(tab, u, c, rel, t, opt.window, row)
+        _bank_facts(tab, opt, u, c, rel, t, row)
     else:
         row[AT.bank_count] = row[AT.pair_count]
         row[AT.bank_gap] = row[AT.pair_gap]

@@ -48,7 +48,7 @@ class Tables(NamedTuple):
     succ_total: Annotated[I64, shaped("node")]  # moves that left this destination
     # sums of signatures at the ends of walks; layer 0 is the node's own
     walk: Annotated[NDArray[np.float32], shaped("node", STEPS + 1, "walk_dim")]
-    pair_key: Annotated[I64, shaped("pair", fill=EMPTY)]  # source << 32 | destination
+    pair_key: Annotated[I64, shaped("pair", fill=EMPTY)]  # source << 32 | destination, as `link_of` orders them
     pair_count: Annotated[I64, shaped("pair")]
     pair_last: Annotated[F64, shaped("pair")]
     pair_strength: Annotated[F64, shaped("pair")]  # length of the last message
@@ -101,6 +101,7 @@ class Options(NamedTuple):
     walk_rate: float = 1.0  # a step of a walk fades by exp(-rate * time)
     activity_rate: float = 1.0  # so does an event in the recent counts
     buffer: int = 0  # neighbors to remember per node, where that is more than the others need
+    undirected: bool = False  # an event is counted as seen from both ends; the planner takes it from the stream
 
 
 class Rows(NamedTuple):
@@ -147,6 +148,12 @@ def _hash(key: Int, mask: Int) -> Int:
 def pair_of(a: Int, b: Int) -> Int:
     """The key of two nodes in this order."""
     return (np.int64(a) << np.int64(32)) | np.int64(b)
+
+
+@inlined()
+def link_of(opt: Options, u: Int, v: Int) -> Int:
+    """The key of what u and v have had with each other; in this order, unless events are undirected."""
+    return pair_of(v, u) if opt.undirected and v < u else pair_of(u, v)
 
 
 @inlined()

@@ -2,12 +2,14 @@
 
 One SQLite file in WAL mode with synchronous=FULL: `append` returns once the operating system says that the bytes are
 on the disk, and a kill at any moment leaves a whole number of transactions. Events are numbered 1, 2, 3, ... in the
-order in which they were applied. The log is never cut: any snapshot may be lost, and replay still reaches the state.
+order in which they were applied. The log is never cut at its beginning: any snapshot may be lost, and replay still
+reaches the state. Events can be taken back (`tsnn.serve.rewrite`); those behind them then move up.
 """
 
 from __future__ import annotations
 
 import fcntl
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tsnn.errors import RunError
-from tsnn.online.event import Event
+from tsnn.online.event import Event, Time
 
 FILE = "events.sqlite"
 FORMAT = "1"
@@ -44,6 +46,29 @@ class Receipt(NamedTuple):
     key: str
     digest: bytes
     position: int
+
+
+class Chosen(NamedTuple):
+    """Events of a log by position, by time, or by both; bounds are included."""
+
+    first: int = 1
+    last: int = 2**63 - 1
+    since: Time = -math.inf
+    until: Time = math.inf
+
+
+_CHOSEN = "position BETWEEN ? AND ? AND t BETWEEN ? AND ?"
+# Positions are distinct at any time, so the events behind the dropped ones move up by way of negative ones.
+_DROP = f"""
+CREATE TEMP TABLE dropped AS SELECT position FROM events WHERE {_CHOSEN};
+DELETE FROM events WHERE position IN (SELECT position FROM dropped);
+UPDATE events SET position = -moved.place
+    FROM (SELECT position AS old, row_number() OVER (ORDER BY position) AS place FROM events) AS moved
+    WHERE position = moved.old AND position > (SELECT min(position) FROM dropped);
+UPDATE events SET position = -position WHERE position < 0;
+UPDATE requests SET position = position - (SELECT count(*) FROM dropped WHERE dropped.position <= requests.position);
+DROP TABLE dropped
+"""
 
 
 class FolderLock:
@@ -88,7 +113,7 @@ class EventLog:
             connection.close()
             raise RunError(f"the event log {self._path} belongs to another run; move it away or serve its own run.")
         self._connection = connection
-        self.position = int(connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()[0])
+        self.position = self._last_position()
 
     def append(self, events: Sequence[Event], receipts: Sequence[Receipt] = ()) -> None:
         """Put all of this on the disk, or none of it and raise LogError."""
@@ -131,6 +156,30 @@ class EventLog:
         while rows := self._connection.execute(query, (after, _REPLAY_ROWS)).fetchall():
             yield [Event(*row) for row in rows]
             after += len(rows)
+
+    def find(self, chosen: Chosen, most: int = -1) -> list[tuple[int, Event]]:
+        """The last `most` of the events chosen, or all of them, with their positions, in order."""
+        query = f"SELECT position, src, dst, t, msg, edge_type, key FROM events WHERE {_CHOSEN}"
+        rows = self._connection.execute(f"{query} ORDER BY position DESC LIMIT ?", (*chosen, most)).fetchall()
+        return [(row[0], Event(*row[1:])) for row in reversed(rows)]
+
+    def drop(self, chosen: Chosen) -> None:
+        """Take events back, in one transaction; those behind them move up. An idempotency key stays used."""
+        first, *others = _DROP.split(";")
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(first, chosen)
+            for statement in others:
+                self._connection.execute(statement)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            raise LogError(f"no event was dropped ({error}); see to the disk and try again.") from None
+        self.position = self._last_position()
+
+    def _last_position(self) -> int:
+        return int(self._connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()[0])
 
     def close(self) -> None:
         """Close the file; a reader finds everything that was appended."""

@@ -20,7 +20,15 @@ from tsnn.serve.service import Service
 
 
 def run_service(
-    run: Path, *, host: str, port: int, token: str | None, max_body: int, queue_length: int, snapshot_every: int
+    run: Path,
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    max_body: int,
+    queue_length: int,
+    snapshot_every: int,
+    max_ahead: str | None = None,
 ) -> None:
     """Restore, listen, serve, and on SIGINT or SIGTERM finish what waits and write a snapshot."""
     if not token and not _is_loopback(host):
@@ -29,7 +37,13 @@ def run_service(
     _log_as_json()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn raises it again once every request is answered
     with _listen(host, port) as listener:
-        service = Service(run, queue_length=queue_length, snapshot_every=snapshot_every, say=logger.warning)
+        service = Service(
+            run,
+            queue_length=queue_length,
+            snapshot_every=snapshot_every,
+            max_ahead=max_ahead,
+            say=logger.warning,
+        )
         try:
             app = build_application(service, token=token or None, max_body=max_body)
             address, bound = listener.getsockname()[:2]

@@ -10,6 +10,7 @@ neighboring times are not refused for it. An event touches the state only after 
 from __future__ import annotations
 
 import hashlib
+import math
 import queue
 import threading
 import time
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from tsnn.data.times import read_span
 from tsnn.errors import InputError, RunError, TsnnError
 from tsnn.online.event import Event, Time
 from tsnn.online.predictor import Predictor
@@ -30,6 +32,7 @@ from tsnn.serve.snapshots import Say, file_digest, newest_snapshot, sweep_partia
 from tsnn.training.run import STATE_FILES, check_finished
 
 HOME = "online"  # the folder inside the run's for everything that the service writes
+AHEAD = 10  # times the span of all events so far: nothing is that much later by chance
 GROUP_EVENTS = 4000  # events that one transaction takes at most, unless a single request has more
 SLICE_EVENTS = 500  # events applied before readers get their turn
 GATHER_SECONDS = 0.002  # a pause for more requests to arrive, after a group of several; shorter than a commit
@@ -74,9 +77,18 @@ class Service:
     """A run that is asked and fed at the same time; every acknowledged event survives a kill at any moment."""
 
     def __init__(
-        self, run: str | Path, *, queue_length: int = 1024, snapshot_every: int = 100_000, say: Say | None = None
+        self,
+        run: str | Path,
+        *,
+        queue_length: int = 1024,
+        snapshot_every: int = 100_000,
+        max_ahead: float | str | None = None,
+        say: Say | None = None,
     ) -> None:
-        """Restore the newest whole snapshot and replay what the log holds behind it."""
+        """Restore the newest whole snapshot and replay what the log holds behind it.
+
+        An event more than `max_ahead` ahead of the one before it is refused; by default `AHEAD` times the time seen.
+        """
         self._say = say or (lambda _: None)
         run = Path(run)
         identity = run_identity(run)
@@ -90,6 +102,7 @@ class Service:
             self.applied = self.snapshot_position
             self.drift = DriftTrace()
             self._catch_up()
+            self._set_guard(max_ahead)
         except BaseException:
             self._folder_lock.release()
             raise
@@ -104,6 +117,14 @@ class Service:
         self._threads = [threading.Thread(target=t, daemon=True) for t in (self._write_forever, self._snapshot_forever)]
         for thread in self._threads:
             thread.start()
+
+    def _set_guard(self, max_ahead: float | str | None) -> None:
+        """One wrong time would be in the log for good, and no right one could follow it."""
+        predictor = self.predictor
+        if max_ahead is None:
+            predictor.max_ahead = AHEAD * predictor.span or math.inf
+        else:
+            predictor.max_ahead = read_span(max_ahead, predictor.run.description.dates)
 
     def _catch_up(self) -> None:
         """Apply what the log holds behind the state."""
@@ -215,15 +236,20 @@ class Service:
         return checked
 
     def _timely(self, events: dict[int, Event], clock: Time) -> list[Event]:
-        """These events, none of which comes before the clock as the one before it leaves it."""
+        """These events, each of which can follow the one before it."""
         for place, event in events.items():
-            if event.t < clock:
-                came, reached = (self.predictor.run.description.show_time(t) for t in (event.t, clock))
-                raise InputError(
-                    f"event {place}: time {came} is before the clock, {reached}; send events in order of time."
-                )
+            try:
+                self._check_order(event.t, clock)
+            except InputError as error:
+                raise InputError(f"event {place}: {error}") from None
             clock = event.t
         return list(events.values())
+
+    def _check_order(self, t: Time, clock: Time) -> None:
+        if t < clock:
+            came, reached = (self.predictor.run.description.show_time(t) for t in (t, clock))
+            raise InputError(f"time {came} is before the clock, {reached}; send events in order of time.")
+        self.predictor.check_ahead(t, clock)
 
     def _fresh(self, request: _Request, draft: _Draft) -> dict[int, Event]:
         """The request's events that neither the log nor this transaction holds, by their place in it."""

@@ -106,6 +106,15 @@ def _fault(folder: Path) -> str | None:
     return None
 
 
+def drop_snapshots(home: Path, after: int) -> None:
+    """Remove the snapshots that hold more than the first `after` events; call it with the folder's lock held."""
+    for path in _newest_first(home / FOLDER):
+        if int(path.name) > after:
+            os.rename(path, path.with_name(f"{PARTIAL}{path.name}"))  # whole or absent, even if this is interrupted
+            _sync(path.parent)
+    sweep_partial(home)
+
+
 def sweep_partial(home: Path) -> None:
     """Remove what an interrupted snapshot left behind; call it with the folder's lock held."""
     for path in (home / FOLDER).glob(f"{PARTIAL}*"):

@@ -54,6 +54,13 @@ class Job:
         text = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
+    @property
+    def question(self) -> Question:
+        """What is asked: of a model what it is trained for."""
+        if self.config:
+            return Question.of(Config.parse(self.config).train)
+        return Question(Visibility.parse(self.visibility))
+
 
 @lru_cache(maxsize=2)
 def study_split(data: str, shuffled: bool = False) -> Split:
@@ -79,7 +86,7 @@ def run_job(job: Job) -> Record:
     """Train if the scorer is the model, evaluate, and return the record to be stored."""
     torch.set_num_threads(1)  # one process a core
     split = split_of(job)
-    question = Question(Visibility.parse(job.visibility))
+    question = job.question
     began = time.monotonic()
     scorer: Scorer
     course = None

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from tsnn.config import Config
-from tsnn.data.question import Question
 from tsnn.engine.cuda import has_cupy
 from tsnn.engine.stack import FREE
 from tsnn.errors import ConfigError, TsnnError
@@ -20,7 +19,6 @@ from tsnn.evaluation.evaluate import make_questions
 from tsnn.study.jobs import Job, Outcome, make_record, split_of
 from tsnn.training.stacked import StackedTrainer
 from tsnn.training.turns import Turns, side_by_side
-from tsnn.types import Visibility
 
 ON_GPU = {"train.device": "cuda", "train.engine": "cuda"}
 
@@ -70,7 +68,7 @@ def attempt_population(jobs: list[Job], device: torch.device) -> Turns[list[Outc
         began = time.monotonic()
         trainer = StackedTrainer([Config.parse(job.config) for job in jobs], split, device)
         trained = yield from trainer.run()
-        questions = make_questions(split, Question(Visibility.parse(jobs[0].visibility)))
+        questions = make_questions(split, jobs[0].question)
         answers = yield from trainer.evaluate(questions)
     except TsnnError as error:
         return [Outcome(job, None, str(error)) for job in jobs]

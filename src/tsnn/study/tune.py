@@ -40,7 +40,7 @@ from tsnn.study.workers import import_ray, run_tasks
 from tsnn.training.stacked import StackedTrainer
 from tsnn.training.trainer import Trainer
 from tsnn.training.turns import Turns, side_by_side
-from tsnn.types import Progress, Visibility, unwatched
+from tsnn.types import Progress, unwatched
 
 STARTUP_TRIALS = 8  # before the median says anything
 WARMUP_EPOCHS = 2
@@ -161,9 +161,8 @@ def run_trial(task: Task) -> None:
 def objective(trial: Any, search: Search, split: Split) -> float:
     """Best validation figure of a configuration; stops early where the median of other trials is better."""
     optuna = _optuna()
-    question = Question(Visibility.parse(search.visibility))
-    overrides = _overrides(trial, search)
-    measure = validation_metric(split, question)
+    config = Config.build(overrides=_overrides(trial, search))
+    measure = validation_metric(split, Question.of(config.train))
     epochs = itertools.count()
 
     def validate(model: TSNN) -> float:
@@ -174,7 +173,7 @@ def objective(trial: Any, search: Search, split: Split) -> float:
         return value
 
     try:
-        return Trainer(Config.build(overrides=overrides), split, validate).run().course.best_metric
+        return Trainer(config, split, validate).run().course.best_metric
     except TsnnError as error:  # a loss that is no number
         raise optuna.TrialPruned(str(error)) from None
 

@@ -10,33 +10,35 @@ import numpy as np
 from tsnn.config import TrainConfig
 from tsnn.data.events import EventStream
 from tsnn.data.negatives import NegativePool, draw_training_negatives
-from tsnn.data.queries import Queries
-from tsnn.data.question import Question
+from tsnn.data.queries import Queries, relations
+from tsnn.data.question import Asks, Question
 from tsnn.data.split import Split
 from tsnn.types import I64
 
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """The rows that runs learn from; query i scores training row i."""
+    """The rows that runs learn from, and what is asked of them: query i is the i-th ask."""
 
     stream: EventStream
-    cuts: I64  # how many rows of the stream each training row may see
+    asks: Asks
+    cuts: I64  # how many rows of the stream each ask may see
     pool: NegativePool
     chunk: int  # rows of a chunk, and queries of a minibatch
+    end: int  # of the training rows
 
     @classmethod
     def of(cls, split: Split, train: TrainConfig) -> TrainingRows:
         """Those of a split."""
         question = Question.of(train)
         pool = NegativePool.build(split.stream, split.train_end, question)
-        return cls(split.stream, question.cuts(split)[: split.train_end], pool, train.chunk)
+        own = pool.asks.take(slice(int(np.searchsorted(pool.asks.rows, split.train_end))))
+        return cls(split.stream, own, question.cuts(split)[own.rows], pool, train.chunk, split.train_end)
 
     def chunks(self, row: int = 0) -> Iterator[tuple[int, int, int, int]]:
         """(start, stop, first query, last query) of each chunk from a row on."""
-        end = len(self.cuts)
-        for start in range(row, end, self.chunk):
-            stop = min(start + self.chunk, end)
+        for start in range(row, self.end, self.chunk):
+            stop = min(start + self.chunk, self.end)
             first = 0 if start == 0 else int(np.searchsorted(self.cuts, start, side="right"))
             yield start, stop, first, int(np.searchsorted(self.cuts, stop, side="right"))
 
@@ -46,20 +48,20 @@ class TrainingRows:
         return sum(-(-(last - first) // self.chunk) for _, _, first, last in self.chunks())
 
     def draw(self, train: TrainConfig, epoch: int, start: int, first: int, last: int) -> tuple[I64, I64]:
-        """Rows first..last-1, those of one cut in random order, and fresh negatives of each."""
+        """Asks first..last-1, those of one cut in random order, and fresh negatives of each."""
         rng = np.random.default_rng([train.seed, epoch, start])
-        rows = first + rng.permutation(last - first)  # in a file, tied rows often stand sorted by destination
-        rows = rows[np.argsort(self.cuts[rows], kind="stable")]
-        return rows, self.negatives(rows, train.negatives, train.sampler, rng)
+        asked = first + rng.permutation(last - first)  # in a file, tied rows often stand sorted by destination
+        asked = asked[np.argsort(self.cuts[asked], kind="stable")]
+        return asked, self.negatives(asked, train.negatives, train.sampler, rng)
 
-    def negatives(self, rows: I64, number: int, sampler: str, rng: np.random.Generator) -> I64:
-        """So many of each row, (rows, number)."""
-        return draw_training_negatives(self.stream, self.cuts[rows], rows, number, sampler, rng, self.pool)
+    def negatives(self, asked: I64, number: int, sampler: str, rng: np.random.Generator) -> I64:
+        """So many of each ask, (asked, number)."""
+        return draw_training_negatives(self.stream, self.cuts[asked], asked, number, sampler, rng, self.pool)
 
-    def queries(self, rows: I64, negatives: I64) -> Queries:
-        """One query a row, its own destination first."""
-        stream = self.stream
-        candidates = np.concatenate([stream.dst[rows, None], negatives], axis=1)
-        relation = np.zeros(len(rows), np.int64) if stream.edge_type is None else stream.edge_type[rows]
-        ptr = np.arange(len(rows) + 1, dtype=np.int64) * candidates.shape[1]
-        return Queries(self.cuts[rows], stream.src[rows], stream.t[rows], relation, ptr, candidates.ravel())
+    def queries(self, asked: I64, negatives: I64) -> Queries:
+        """One query an ask, its own destination first."""
+        stream, own = self.stream, self.asks.take(asked)
+        candidates = np.concatenate([own.dst[:, None], negatives], axis=1)
+        ptr = np.arange(len(asked) + 1, dtype=np.int64) * candidates.shape[1]
+        t, relation = stream.t[own.rows], relations(stream, own.rows)
+        return Queries(self.cuts[asked], own.src, t, relation, ptr, candidates.ravel())

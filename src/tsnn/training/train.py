@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import torch
 
 from tsnn.config import Config
+from tsnn.data.direction import looks_undirected
 from tsnn.data.events import EventStream
 from tsnn.data.question import Question
 from tsnn.engine.fused import is_compiled
@@ -50,6 +52,8 @@ def train(
     if (folder / METRICS).exists():
         raise RunError(f"{folder} already holds a finished run; choose another folder.")
     stream = data if isinstance(data, EventStream) else load(data)
+    if doubt := looks_undirected(stream):
+        warnings.warn(doubt, stacklevel=2)
     split = default_split(stream)
     question = Question.of(config.train)
     check_device(config.train)  # before anything is written

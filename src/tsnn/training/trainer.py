@@ -51,7 +51,7 @@ def build_model(config: Config, split: Split) -> TSNN:
     """A model for this stream, its weights drawn from the configured seed."""
     stream = split.stream
     gap = mean_gap(stream.t[: split.train_end])
-    shape = StreamShape(stream.msg_dim, stream.num_relations, stream.num_types, gap)
+    shape = StreamShape(stream.msg_dim, stream.num_relations, stream.num_types, gap, stream.undirected)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
         model = TSNN(config, shape)
