@@ -27,7 +27,13 @@ def test_a_description_is_read_as_it_was_written():
     for description in (
         Description(),
         Description(
-            Roles("who", "whom", "at", ("a", "b"), "kind"), Cleaning(True, True, True, "none"), ("ä", "b"), True
+            Roles("who", "whom", "at", ("a", "b"), "kind"),
+            Cleaning(True, True, True, "none"),
+            ("ä", "b"),
+            True,
+            "Europe/Berlin",
+            ("x", "y"),
+            "a.csv",
         ),
     ):
         assert Description.from_json(description.to_json()) == description
@@ -84,3 +90,4 @@ def test_columns_with_the_types_of_nodes_are_remembered(tmp_path):
     write_table(stream, path)
     assert read_table(path).fingerprint() == read_table(path, like=stream.description).fingerprint()
     assert read_table(path).fingerprint() == stream.fingerprint()
+    assert read_table(path).description.types == ("school", "shop", "source")

@@ -5,8 +5,9 @@ import polars as pl
 import pytest
 
 from tsnn.data.csv_file import separator_of
+from tsnn.data.description import Cleaning
 from tsnn.data.numerals import read_numerals
-from tsnn.data.table import from_pandas, from_polars, read_table
+from tsnn.data.table import from_pandas, from_polars, read_table, write_table
 from tsnn.errors import InputError
 
 MESSY = """who;what;when;kind;price;note
@@ -62,6 +63,17 @@ def test_the_preview_says_how_every_column_was_understood(messy):
     ]
 
 
+def test_a_clean_copy_of_it_is_read_without_words(messy, tmp_path):
+    first, path = read_table(messy, **NAMES, **CLEAN), tmp_path / "clean.parquet"
+    write_table(first, path)
+    again = read_table(path)
+    for stream in (first, again):  # which number their nodes as they appear in the one and in the other
+        assert [stream.ids.external[node] for node in stream.src] == ["bob", "ann", "cid"]
+        assert (stream.t.tolist(), stream.msg.tolist()) == (first.t.tolist(), first.msg.tolist())
+        assert [stream.description.relation_name(kind) for kind in stream.edge_type] == ["look", "buy", "none"]
+    assert again.description.cleaning == Cleaning(missing_relation="none")
+
+
 def test_a_run_cleans_the_table_again_as_it_did(messy):
     first = read_table(messy, **NAMES, **CLEAN)
     assert read_table(messy, like=first.description).fingerprint() == first.fingerprint()
@@ -110,6 +122,30 @@ def test_a_column_that_is_not_read_may_have_holes(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("src,dst,t,age\n1,2,0,30\n2,1,1,\n")
     assert read_table(path).num_events == 2
+
+
+def test_another_encoding_is_named(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes("src,dst,t,note\nann,käse,1,brötchen\n".encode("latin-1"))
+    with pytest.raises(InputError, match="column 'dst' is not UTF-8 text"):
+        read_table(path)
+    assert read_table(path, dst="src").num_events == 1, "nobody reads the others"
+    path.write_bytes("src,dst,t,größe\nann,bob,1,2\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"names of the columns of .* are not UTF-8"):
+        read_table(path)
+
+
+def test_a_table_of_dates_is_no_answer_to_a_run_of_numbers(messy, tmp_path):
+    path = tmp_path / "numbers.csv"
+    path.write_text("who,what,when\n1,2,0\n2,1,1\n")
+    run = read_table(path, src="who", dst="what", t="when").description
+    with pytest.raises(InputError, match="the times of table:shop are dates, but those of the run are plain numbers"):
+        read_table(messy, like=run, sort=True, drop_missing=True)
+
+
+def test_a_kind_for_missing_relations_needs_relations(messy):
+    with pytest.raises(InputError, match="no column has relations; name --edge-type too"):
+        read_table(messy, src="who", dst="what", t="when", **CLEAN)
 
 
 @pytest.mark.parametrize(

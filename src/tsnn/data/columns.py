@@ -74,6 +74,8 @@ def open_column(raw: Any, label: str, part: str, of_numbers: bool) -> Column:
     if hasattr(raw, "to_arrow"):  # polars: only arrow keeps whole numbers whole beside empty cells
         raw = raw.to_arrow()
     if isinstance(raw, pa.Array | pa.ChunkedArray):
+        if pa.types.is_binary(raw.type):
+            raise InputError(f"column {label!r} is not UTF-8 text; save the table as UTF-8.")
         values, missing = _from_arrow(raw)
     else:
         values = _from_series(raw)

@@ -36,7 +36,11 @@ def read_csv(path: Path, header: bool = True, text_columns: tuple[str, ...] = ()
 
     try:
         parse = pa_csv.ParseOptions(delimiter=separator, invalid_row_handler=refuse)
-        return pa_csv.read_csv(str(path), read, parse, convert)
+        table = pa_csv.read_csv(str(path), read, parse, convert)
+        _ = table.column_names  # which arrow decodes only when asked for them
+        return table
+    except UnicodeDecodeError:
+        raise InputError(f"the names of the columns of {path} are not UTF-8 text; save it as UTF-8.") from None
     except (pa.ArrowException, OSError, EOFError) as error:
         if odd:
             where = lines_of(path, separator)(odd[0].number - 2)  # arrow counts from 1, the line of names included

@@ -79,6 +79,7 @@ class Description:
     relations: tuple[str, ...] = ()  # their names by number; none where the data themselves number them
     dates: bool = False  # times are microseconds since 1970 in UTC, not plain numbers
     zone: str = "UTC"  # in which dates are shown, and meant where they name none
+    types: tuple[str, ...] = ()  # names of node types by number, as with relations
     path: str | None = field(default=None, compare=False)  # of the table, where it was a file
     undirected: bool = False  # an event is one of two equals: which of them stood in the first column says nothing
 
@@ -89,6 +90,7 @@ class Description:
             "roles": None if self.roles is None else asdict(self.roles),
             "cleaning": asdict(self.cleaning),
             "relations": list(self.relations),
+            "types": list(self.types),
             "times": times,
             "events": "undirected" if self.undirected else "directed",
             "path": self.path,
@@ -99,11 +101,16 @@ class Description:
     def from_json(cls, text: str | bytes) -> Description:
         """Read what `to_json` wrote."""
         told = json.loads(text)
-        roles = told["roles"] and Roles(**{**told["roles"], "msg": tuple(told["roles"]["msg"])})
-        dates, zone = told["times"]["are"] == "dates", told["times"].get("zone", "UTC")
-        path = told.get("path")  # runs of the first version do not say it
-        undirected = told.get("events") == "undirected"  # files from before it was said are directed
-        return cls(roles, Cleaning(**told["cleaning"]), tuple(told["relations"]), dates, zone, path, undirected)
+        return cls(
+            roles=told["roles"] and Roles(**{**told["roles"], "msg": tuple(told["roles"]["msg"])}),
+            cleaning=Cleaning(**told["cleaning"]),
+            relations=tuple(told["relations"]),
+            dates=told["times"]["are"] == "dates",
+            zone=told["times"].get("zone", "UTC"),
+            types=tuple(told.get("types", ())),  # files of the first version say none of what follows
+            path=told.get("path"),
+            undirected=told.get("events") == "undirected",
+        )
 
     def parse_time(self, value: Any) -> Time:
         """A time as the stream counts it: from a number, and of dates also from a date, an ISO text or "now"."""

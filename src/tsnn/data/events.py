@@ -342,8 +342,9 @@ def checked_stream(
     kinds = None
     if columns["edge_type"] is not None:
         kinds, relations = _check_codes(columns["edge_type"], "edge_type", relations, where)
-    types = None if node_type is None else _check_node_types(node_type, ids)
-    described = Description(relations=relations if kinds is not None else (), dates=times.dates, zone=times.zone)
+    types, type_names = (None, ()) if node_type is None else _check_node_types(node_type, ids)
+    names = relations if kinds is not None else ()
+    described = Description(relations=names, dates=times.dates, zone=times.zone, types=type_names)
     return EventStream(src_index, dst_index, times.values, ids, features, kinds, types, name, described)
 
 
@@ -478,13 +479,13 @@ def _check_codes(
     return np.array([number_of(x, names) for x in told])[numbers], names
 
 
-def _check_node_types(node_type: Any, ids: NodeIds) -> I64:
+def _check_node_types(node_type: Any, ids: NodeIds) -> tuple[I64, tuple[str, ...]]:
     if isinstance(node_type, Mapping):
         absent = next((x for x in ids.external if x not in node_type), None)
         if absent is not None:
             raise InputError(f"node_type does not mention node {absent!r}; give a type to every node.")
         node_type = [node_type[x] for x in ids.external]
-    codes, _ = _check_codes(_column(node_type), "node_type")
+    codes, names = _check_codes(_column(node_type), "node_type")
     if codes.shape != (len(ids),):
         raise InputError(f"node_type has shape {codes.shape}; give one type to each of the {len(ids)} nodes.")
-    return codes
+    return codes, names

@@ -85,7 +85,7 @@ def _understood(column: Column, stream: EventStream) -> str:
         names = stream.description.relations
         return f"{len(names)} kinds: {listed(names)}" if names else f"{stream.num_relations} kinds, by number"
     types = tuple(str(kind) for kind in dict.fromkeys(column.values.tolist()))
-    return f"{len(types)} types: {listed(types)}"
+    return f"{len(types)} {'type' if len(types) == 1 else 'types'}: {listed(types)}"
 
 
 def _features(used: Sequence[Column], currencies: Sequence[str], stream: EventStream) -> dict[str, str]:

@@ -22,6 +22,7 @@ from tsnn.data.preview import preview_of
 from tsnn.data.times import Where, plain_row
 from tsnn.errors import InputError
 from tsnn.files import write_whole
+from tsnn.types import I64
 
 MsgColumns = str | list[str] | tuple[str, ...] | None
 """Names of feature columns; `"auto"` takes every numeric column that is not named otherwise."""
@@ -68,13 +69,13 @@ def read_table(
     an earlier one in everything that is read, and `missing_relation` is the kind of events without one. Events are
     `undirected`, those of two equals, if `like` or the file says so as well.
     """
-    table = _open(path)
+    table, own = _open(path), stored_description(path)
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
-    own = stored_description(path)
     roles = _roles(table.columns, named, like, own)
-    cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
+    told = like or own or Description()
+    cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation).beside(told.cleaning)
     undirected = undirected or any(about.undirected for about in (like, own) if about)
-    return _stream_of(table, roles, node_type, cleaning.beside(like.cleaning) if like else cleaning, like, undirected)
+    return _stream_of(table, roles, node_type, cleaning, like, undirected)
 
 
 def from_pandas(
@@ -226,27 +227,20 @@ def _stream_of(
     undirected: bool = False,
 ) -> EventStream:
     """The stream of a table: its columns by role, its rows cleaned as asked for, and what became of both."""
+    if cleaning.missing_relation is not None and roles.edge_type is None:
+        raise InputError(
+            "--missing-relation names a kind of relation, but no column has relations; name --edge-type too."
+        )
     used = [_column(table, label, part) for part, label in roles.by_part()]
     rows, cleaned = clean_rows(used, cleaning, table.where)
     kept = [column.take(rows) for column in used]
-    by_part = {column.part: column for column in kept}
 
     def where(row: int) -> str:
         return table.where(int(rows[row]))
 
     features = [column.features(where) for column in kept if column.part == "msg"]
-    kinds = by_part["edge_type"].labels(cleaning.missing_relation) if roles.edge_type else None
-    stream = checked_stream(
-        by_part["src"].values,
-        by_part["dst"].values,
-        by_part["t"].times(where),
-        np.concatenate([values for values, _ in features], axis=1) if features else None,
-        kinds,
-        _types_by_id(by_part, node_type),
-        name=table.name,
-        relations=like.relations if like else (),
-        where=where,
-    )
+    stream = _as_they_come(kept, [values for values, _ in features], node_type, cleaning, like, table.name, where)
+    _check_kind_of_times(stream, like)
     late = int((stream.t < np.maximum.accumulate(stream.t)).sum())
     stream, repeated = in_order(stream, cleaning.sort, where), 0
     if undirected:  # before repeats are sought: an event written from either end is one
@@ -257,9 +251,39 @@ def _stream_of(
     stream = replace(stream, description=replace(stream.description, roles=roles, cleaning=cleaning, path=path))
     cleaned = replace(cleaned, late=late, repeated=repeated)
     called, currencies = str(table.path or table.name), [currency for _, currency in features]
-    return replace(
-        stream, preview=preview_of(called, table.separator, table.columns, kept, currencies, stream, cleaned)
+    preview = preview_of(called, table.separator, table.columns, kept, currencies, stream, cleaned)
+    return replace(stream, preview=preview)
+
+
+def _as_they_come(
+    columns: Sequence[Column],
+    features: Sequence[NDArray[np.float32]],
+    node_type: NodeTypes,
+    cleaning: Cleaning,
+    like: Description | None,
+    name: str,
+    where: Where,
+) -> EventStream:
+    """The checked stream of complete rows, in the order of the table."""
+    by_part = {column.part: column for column in columns}
+    return checked_stream(
+        by_part["src"].values,
+        by_part["dst"].values,
+        by_part["t"].times(where),
+        np.concatenate(features, axis=1) if features else None,
+        by_part["edge_type"].labels(cleaning.missing_relation) if "edge_type" in by_part else None,
+        _types_by_id(by_part, node_type),
+        name=name,
+        relations=like.relations if like else (),
+        where=where,
     )
+
+
+def _check_kind_of_times(stream: EventStream, like: Description | None) -> None:
+    """A run on plain numbers would take microseconds for its own unit, and the other way round."""
+    if like and like.roles and like.dates != stream.description.dates:
+        own, told = ("plain numbers", "dates") if like.dates else ("dates", "plain numbers")
+        raise InputError(f"the times of {stream.name} are {own}, but those of the run are {told}; convert them.")
 
 
 def _column(table: Table, label: str, part: str) -> Column:
@@ -306,10 +330,10 @@ def write_table(stream: EventStream, path: Path | str) -> None:
     about = stream.description
     columns["t"] = pa.array(stream.t, pa.timestamp("us", about.zone)) if about.dates else stream.t
     if stream.edge_type is not None:
-        names = about.relations
-        columns["edge_type"] = np.array(names, dtype=object)[stream.edge_type] if names else stream.edge_type
+        columns["edge_type"] = _named(stream.edge_type, about.relations)
     if stream.node_type is not None:
-        columns |= {"src_type": stream.node_type[stream.src], "dst_type": stream.node_type[stream.dst]}
+        kinds = _named(stream.node_type, about.types)
+        columns |= {"src_type": kinds[stream.src], "dst_type": kinds[stream.dst]}
     msg = _feature_names(stream, set(columns))
     for i, label in enumerate(msg):
         assert stream.msg is not None
@@ -320,6 +344,11 @@ def write_table(stream: EventStream, path: Path | str) -> None:
     described = replace(about, roles=roles, cleaning=clean, path=None)
     table = pa.table(columns).replace_schema_metadata({METADATA: described.to_json()})
     write_whole(Path(path), lambda partial: pq.write_table(table, partial))
+
+
+def _named(codes: I64, names: tuple[str, ...]) -> NDArray[Any]:
+    """What the numbers stand for, where they stand for names."""
+    return np.array(names, dtype=object)[codes] if names else codes
 
 
 def _feature_names(stream: EventStream, taken: set[str]) -> tuple[str, ...]:

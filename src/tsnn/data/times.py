@@ -99,9 +99,12 @@ def _of_texts(texts: list[str], where: Where) -> tuple[NDArray[Any], str | None]
     found = _iso_array(texts)
     if found is not None:
         return found, None
-    bad = next((row for row, text in enumerate(texts) if _iso_array([text]) is None), None)
+    strange = (row for row, text in enumerate(texts) if _iso_array([text]) is None and _spelled(text) is None)
+    bad = next(strange, None)
     if bad is None:
-        raise InputError("some times have a zone and others have none; write all of them in one way.")
+        numbers = any(_spelled(text) is not None for text in texts)
+        mixed = "are numbers and others dates" if numbers else "have a zone and others have none"
+        raise InputError(f"some times {mixed}; write all of them in one way.")
     raise InputError(
         f"the time of {where(bad)} is {texts[bad]!r}, neither a number nor an ISO date; write it like {EXAMPLE}."
     )
