@@ -112,3 +112,11 @@ def test_the_command_line_takes_and_prints_them(run):
     assert "user1 at 2024-03-03 19:00:00" in printed
     refused = CliRunner().invoke(app, ["recommend", run, "--src", "user1", "--edge-type", "pays"])
     assert "did you mean 'pay'" in str(refused.exception)
+
+
+def test_a_type_is_said_by_its_name(tmp_path):
+    rows = [(f"u{i % 4}", f"i{i % 3}", i, "tea" if i % 3 else "book") for i in range(60)]
+    table = pd.DataFrame(rows, columns=["src", "dst", "t", "shelf"])
+    predictor = Predictor.load(save_stream(tmp_path / "run", from_pandas(table, node_type=(None, "shelf"))))
+    told = predictor.explain("u1", "i0", 100).reasons
+    assert "i0 is of type book" in [reason.sentence for reason in told]

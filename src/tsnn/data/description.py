@@ -138,6 +138,10 @@ class Description:
         """The relation as the table calls it."""
         return self.relations[number] if self.relations else number
 
+    def type_name(self, number: int) -> str:
+        """The type of a node as the table calls it."""
+        return self.types[number] if self.types else str(number)
+
     def relation_number(self, name: Any, num_relations: int) -> int:
         """The number of a relation; where the table has names, a name and nothing else."""
         if name is None and self.cleaning.missing_relation is not None:

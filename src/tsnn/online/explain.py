@@ -172,6 +172,7 @@ def _told(standpoint: Standpoint, plan: ScorePlan, src: Hashable, dst: Hashable,
     distances: F64 = np.sqrt(standpoint.compare(plan.cand).geometry.d2.numpy())
     relation = description.relation_name(standpoint.edge_type) if shape.num_relations else ""
     last = standpoint.moment.counters.tables.last_dst[standpoint.src]
+    types = standpoint.stream.node_type
     return Told(
         src=sentences.shortened(src),
         dst=sentences.shortened(dst),
@@ -185,7 +186,7 @@ def _told(standpoint: Standpoint, plan: ScorePlan, src: Hashable, dst: Hashable,
         undirected=description.undirected,
         itself=cand == standpoint.src,
         relation=str(relation),
-        kind="" if standpoint.stream.node_type is None else str(standpoint.stream.node_type[cand]),
+        kind="" if types is None else description.type_name(int(types[cand])),
         last=_names(standpoint, last[last >= 0].tolist()),
         common=_names(standpoint, _common(standpoint, cand)),
         distances=(float(distances[0]), distances[1:]),

@@ -141,7 +141,7 @@ def margin_over_time(trace: Trace) -> str:
         axes.plot(at, means.sum(1), color=INK, linestyle=":", label="score")
         axes.axhline(0, color=FAINT, linewidth=0.8)
         _rows(axes, "Score of the event minus its negative's, mean")
-        axes.legend(ncols=2)
+        axes.legend(loc="upper left", ncols=2)
     return svg.getvalue()
 
 
@@ -179,7 +179,7 @@ def distributions(trace: Trace) -> str:
         for values, shade, name in ((other, "#9aa5b1", "negatives"), (own, RUNS[0], "events")):
             axes.hist(np.clip(values, low, high), bins=bins, color=shade, alpha=0.65, label=name)
         axes.set(title="Scores", xlabel="score", ylabel="candidates")
-        axes.legend()
+        axes.legend(loc="upper right")
     return svg.getvalue()
 
 
@@ -236,7 +236,7 @@ def reliability(views: Sequence[View]) -> str:
         axes.set(title="Calibration", xlabel="sure of the higher candidate, %", ylabel="it is the event, %")
         axes.set(xlim=(50, 100), ylim=(min(50, axes.get_ylim()[0]), 100))
         if len(views) > 1:
-            axes.legend()
+            axes.legend(loc="upper left")
     return svg.getvalue()
 
 
@@ -261,7 +261,7 @@ def along_stream(views: Sequence[View], name: str, title: str) -> str:
         if len(views) == 1:
             _segments(axes, views[0])
         else:
-            axes.legend()
+            axes.legend(loc="upper right")
         _rows(axes, title)
         axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     return svg.getvalue()
