@@ -17,8 +17,8 @@ HEAD = """# Facts
 What the data alone says about a source and a candidate, as of what the score may see. Generated from the table in
 `src/tsnn/plan/facts.py` by `python scripts/fact_table.py`; edit that, not this page.
 
-*In words* is what an explanation says about the two, with their names. *Unseen* is the value for nodes, or a pair,
-without any event; gaps are in the stream's own unit of time. *Columns* are what the score reads: `lg`
+*In words* is what an explanation says about the two among its numbers, with their names. *Unseen* is the value for
+nodes, or a pair, without any event; gaps are in the stream's own unit of time. *Columns* are what the score reads: `lg`
 log(1 + gap / mean gap), `log` log(1 + value), `never` 1 where there was no such event, `raw` the value as it is. Each
 block is a switch of the configuration, `features.BLOCK`, that turns its columns on.
 """

@@ -26,9 +26,11 @@ SOURCE, EVENTS_A_SECOND = "5", 40
 
 def report(browser: playwright.Browser, run: Path) -> None:
     """The first part of the report: figures, card, learning, what the score is made of, slices."""
-    page = browser.new_page(viewport={"width": 1120, "height": 2380})
+    page = browser.new_page(viewport={"width": 1120, "height": 900})
     page.goto((run / "report.html").resolve().as_uri())
-    page.screenshot(path=IMAGES / "report.png")
+    end = page.locator("section", has=page.locator("h2", has_text="Results by slice")).bounding_box()
+    whole = {"x": 0, "y": 0, "width": 1120, "height": end["y"] + end["height"] + 18}  # no section is cut through
+    page.screenshot(path=IMAGES / "report.png", full_page=True, clip=whole)
 
 
 def live(browser: playwright.Browser, run: Path) -> None:
@@ -48,11 +50,11 @@ def live(browser: playwright.Browser, run: Path) -> None:
         page.fill("#src", SOURCE)
         page.click("#go")
         page.click("#ranking li:nth-child(2) .row")
-        page.wait_for_selector("#ranking .why dl")
+        page.wait_for_selector("#ranking .why li")
         playwright.expect(page.locator("#tail")).not_to_be_empty()  # the tile of the time that the ranking took
         page.locator("h1").click()  # takes the focus ring away
         page.mouse.move(0, 0)
-        page.screenshot(path=IMAGES / "page.png")
+        page.screenshot(path=IMAGES / "page.png", full_page=True)
 
 
 @contextmanager

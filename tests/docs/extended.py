@@ -54,8 +54,8 @@ def a_fact() -> None:
     _, predictor = trained(features__roles=True)
     predictor.observe(3, 5, 89.0)
     explained = predictor.explain(5, 0, 99.0)
-    (says,) = (reason.says for reason in explained.features if reason.name == "lg src_in_gap")
-    assert says == "last event to 5: 10 mean gaps ago"
+    (fact,) = (fact for fact in explained.source.facts if fact.name == "src_in_gap")
+    assert (fact.says, fact.shown) == ("last event to 5", "10 mean gaps ago")
 
 
 def a_learned_column_of_the_score() -> None:

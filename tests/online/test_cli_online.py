@@ -9,11 +9,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.online.streams import live_stream, save_prefix
+from tests.online.streams import live_stream, restless_model, save_prefix
 from tsnn.cli.explain import explain
 from tsnn.cli.recommend import recommend
 from tsnn.errors import InputError, RunError
 from tsnn.online.predictor import Predictor
+from tsnn.training.run import save_run
 
 app = typer.Typer()
 app.command()(recommend)
@@ -50,6 +51,35 @@ def test_recommend_prints_what_the_predictor_says(run):
     assert f"{predictor.recommend(0, printed['t'], 1)[0].score:.4f}" in table
 
 
+def test_recommend_says_why(run):
+    predictor = Predictor.load(run)
+    asked = ("recommend", run, "--src", "0", "--top", "2")
+    for told in parsed(*asked)["recommendations"]:
+        assert told["why"] == predictor.explain(0, told["dst"], predictor.question_time(None)).why
+    plain, numbers = invoke(*asked).stdout, invoke(*asked, "--numbers").stdout
+    assert "why" in plain
+    assert "EdgeBank" not in plain
+    assert "EdgeBank" in numbers
+
+
+def test_of_many_the_first_few_get_a_reason(run, monkeypatch):
+    monkeypatch.setattr("tsnn.cli.recommend.EXPLAINED", 2)
+    told = parsed("recommend", run, "--src", "0", "--top", "4")["recommendations"]
+    assert [bool(one["why"]) for one in told] == [True, True, False, False]
+    assert invoke("recommend", run, "--src", "0", "--top", "4").exit_code == 0
+
+
+def test_a_run_that_learned_nothing_beyond_counts_says_so(tmp_path):
+    stream = live_stream()
+    model = restless_model(stream)
+    model.head.geometry_weight.fill_(0.0)
+    save_run(tmp_path, model, stream, {})
+    remark = "This run learned nothing beyond counts"
+    assert remark in invoke("explain", str(tmp_path), "--src", "0", "--dst", "n1").stdout
+    assert remark in invoke("recommend", str(tmp_path), "--src", "0").output
+    assert parsed("explain", str(tmp_path), "--src", "0", "--dst", "n1")["remark"].startswith(remark)
+
+
 def test_recommend_takes_its_options(run):
     predictor = Predictor.load(run)
     at = predictor.clock + 2.5
@@ -68,7 +98,10 @@ def test_explain_prints_and_draws(run, tmp_path):
     printed = parsed("explain", run, "--src", "0", "--dst", "n1", "--figure", str(figure))
     assert printed["score"] == predictor.explain(0, "n1", printed["t"]).score
     assert figure.read_bytes().startswith(b"<?xml")
-    assert f"score {printed['score']:.4f}" in invoke("explain", run, "--src", "0", "--dst", "n1").stdout
+    said, numbers = (invoke("explain", run, "--src", "0", "--dst", "n1", *more).stdout for more in ([], ["--numbers"]))
+    assert f"score {printed['score']:.4f}" in said
+    assert numbers.startswith(said.rstrip())
+    assert "degrees" in numbers
 
 
 def test_bad_questions_are_one_sentence(run, tmp_path):

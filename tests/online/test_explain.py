@@ -1,20 +1,26 @@
-"""Explanations: parts that add up, features that account for themselves, true neighbors, true drift."""
+"""Explanations: parts that add up, facts in the names and units of the data, true neighbors, true drift."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.text import Text
 
-from tests.online.streams import KNOWN, live_stream, save_prefix
+from tests.online.streams import KNOWN, live_stream, restless_model, save_prefix
+from tsnn.data.description import Description
 from tsnn.errors import InputError
 from tsnn.memory.store import initial_frames
-from tsnn.model.features import feature_names
+from tsnn.model.features import features
+from tsnn.online import explain, picture
 from tsnn.online.predictor import Predictor
+from tsnn.plan.facts import COLUMN
 from tsnn.sheaf.householder import frame_matrix
+from tsnn.training.run import save_run
 
 
 @pytest.fixture
@@ -32,56 +38,81 @@ def test_parts_add_up_to_the_score(predictor):
             assert e.geometric < 0 or e.distance == 0
 
 
-def test_features_are_named_and_valued(predictor):
+def test_facts_stand_with_their_values_in_the_group_they_are_about(predictor):
     stream = live_stream()
     rows = [i for i in range(KNOWN) if stream.src[i] != stream.dst[i]]
     u, v = stream.src[rows[-1]], stream.dst[rows[-1]]
     names = stream.ids.external
     e = predictor.explain(names[u], names[v], predictor.clock + 1.0)
     count = int(((stream.src[:KNOWN] == u) & (stream.dst[:KNOWN] == v)).sum())
-    features = {f.name: f for f in e.features}
-    assert list(features) == feature_names(predictor.run.config.features)
-    assert e.facts["pair_count"] == count
-    assert features["log pair_count"].value == pytest.approx(np.log1p(count))
-    assert features["log pair_count"].unseen == 0.0
-    assert features["never pair_gap"].value == 0.0
-    assert features["never pair_gap"].unseen == 1.0
-    assert any(abs(f.contribution) > 1e-6 for f in e.features)
-
-
-def test_a_feature_at_its_unseen_value_contributes_nothing(predictor):
-    e = predictor.explain("stranger", "other stranger", predictor.clock + 1.0)
-    for f in e.features:
-        assert f.value == f.unseen, f.name  # also the shares, which are a half where there are no events
-        assert f.contribution == pytest.approx(0.0, abs=1e-9), f.name
-
-
-def test_a_reason_is_a_sentence_about_these_two(predictor):
-    features = {f.name: f for f in predictor.explain(0, "n1", predictor.clock + 1.0).features}
-    assert features["cn_jaccard"].says.startswith("recent partners of 0 or n1 that are partners of both: ")
-    count = round(np.expm1(features["log pair_count"].value))
-    assert features["log pair_count"].says == f"events 0 -> n1 so far: {count}"
-    assert features["lg src_gap"].says.endswith(" mean gaps ago")
+    shown = {fact.name: fact for reason in [*e.reasons, e.source] for fact in reason.facts}
+    assert set(shown) <= {feature.fact.name for feature in features(predictor.run.config.features)}
+    assert e.facts["pair_count"] == shown["pair_count"].value == count
+    assert shown["pair_count"].says == f"events {names[u]} -> {names[v]} so far"
+    assert shown["pair_count"].shown == str(count)
+    assert shown["src_gap"].shown.endswith("ago")
+    assert shown["src_gap"].usual == shown["src_gap"].value, "one source, one gap"
+    assert "cn_count" in shown
+    assert "walk_22" not in shown, "walks are off"
+    stranger = predictor.explain("new", "stranger", predictor.clock + 1.0)
+    assert not any(fact.name == "pair_count" for reason in stranger.reasons for fact in reason.facts), "0 for everybody"
     stranger = predictor.explain(0, "stranger", predictor.clock + 1.0)
-    assert {f.says for f in stranger.features if f.name.endswith("pair_gap")} == {"last event 0 -> stranger: never"}
+    assert {fact.shown for reason in stranger.reasons for fact in reason.facts if fact.name == "pair_gap"} == {"never"}
 
 
-def test_a_contribution_is_the_change_of_the_residual_part(predictor):
-    """With a linear head, contributions are weight times change."""
-    head = predictor.run.model.head
-    with torch.no_grad():
-        for layer, bias in ((0, 1e2), (2, 1e4)):
-            head.mlp[layer].bias.fill_(bias)  # every ReLU is open, so the head is linear
-        predictor.run.model.feature_scale.fill_(2.0)
-    e = predictor.explain(0, "n1", predictor.clock + 1.0)
-    weight = (head.mlp[4].weight @ head.mlp[2].weight @ head.mlp[0].weight)[0].detach()
-    names = [f.name for f in e.features]
-    columns = weight[5 : 5 + len(names)] / predictor.run.model.feature_scale
-    gate = torch.sigmoid(head.gate[0]).item()
-    for j, f in enumerate(e.features):
-        if not f.name.startswith(("never", "lg")):
-            expected = gate * columns[j].item() * (f.value - f.unseen)
-            assert f.contribution == pytest.approx(expected, rel=1e-6, abs=1e-8), f.name
+def test_common_neighbors_are_called_by_name(predictor):
+    t = predictor.clock + 1.0
+    for i, name in enumerate(("n1", 2, "n3")):  # n3 is met last
+        predictor.observe("new", name, t + i, [0.0, 0.0])
+        predictor.observe(name, "newer", t + i, [0.0, 0.0])
+    predictor.observe("new", "n5", t + 4, [0.0, 0.0])
+    e = predictor.explain("new", "newer", t + 5)
+    assert e.facts["cn_count"] == 3
+    said = {reason.about: reason.sentence for reason in e.reasons}
+    assert said["common"] == "3 recent neighbors in common, n3 and 2 lately"
+    assert said["moves"] == "newer never came next after n5, n3 and 2, where new went last"
+
+
+def test_the_named_are_as_many_as_the_counted(predictor):
+    t = predictor.clock + 1.0
+    for dst in predictor.run.ids.external:
+        standpoint, cand = predictor.stand(0, [dst], t, None)
+        facts = standpoint.survey(cand, np.array([True])).facts[0]
+        assert len(explain._common(standpoint, int(cand[0]))) == facts[COLUMN["cn_count"]]
+
+
+def test_of_undirected_events_either_end_says_the_same(tmp_path):
+    save_prefix(tmp_path, live_stream(undirected=True))
+    predictor = Predictor.load(tmp_path)
+    t = predictor.clock + 1.0
+    predictor.observe(0, "n1", t, [0.0, 0.0])
+    said = [predictor.explain(*ends, t + 2.0) for ends in ((0, "n1"), ("n1", 0))]
+    pairs = [reason.sentence for e in said for reason in e.reasons if reason.about == "pair"]
+    assert pairs[0] == pairs[1]
+    assert pairs[0].startswith("met ")
+    assert "events 0 - n1 so far" in said[0].text(numbers=True)
+
+
+def test_reasons_are_in_the_names_and_units_of_the_data(tmp_path):
+    """Relations by their names, times as dates, gaps in hours."""
+    hour = 3600 * 10**6
+    start = 1_700_000_000 * 10**6
+    stream = live_stream(relations=True, kind=int)
+    described = Description(relations=("call", "mail", "pay"), dates=True)
+    stream = replace(stream, t=start + stream.t * hour, description=described)
+    save_run(tmp_path, restless_model(stream), stream, {})
+    predictor = Predictor.load(tmp_path)
+    t = predictor.ticks + 3 * hour
+    predictor.observe(0, "n1", t, [0.0, 0.0], "pay")
+    e = predictor.explain(0, "n1", t + 11 * hour, "pay")
+    assert e.t == described.show_time(t + 11 * hour) != t + 11 * hour
+    assert e.edge_type == "pay"
+    assert e.shared[0] == (described.show_time(t), "pay")
+    (pair,) = (reason.sentence for reason in e.reasons if reason.about == "pair")
+    assert "last 11 hours ago" in pair
+    assert pair.endswith("of them of relation pay")
+    assert "time unit" not in e.text(numbers=True)
+    assert "mean gap" not in e.text()
 
 
 def test_neighbors_are_the_nearest(predictor):
@@ -124,11 +155,47 @@ def test_drift_is_the_distance_from_the_initial_frame(predictor):
 def test_text_and_json_say_the_same(predictor):
     e = predictor.explain(0, "n1", predictor.clock + 1.0)
     assert json.loads(json.dumps(e.to_dict()))["score"] == e.score
-    text = e.text()
+    text, numbers = e.text(), e.text(numbers=True)
     assert f"score {e.score:.4f}" in text
+    assert e.baseline.says in text
+    assert numbers.startswith(text)
+    for reason in e.reasons:
+        assert (f"{reason.title}: {reason.sentence}" in text) == (abs(reason.contribution) >= 0.005)
+        for fact in reason.facts:
+            assert f"{fact.says}: {fact.shown} (usually {fact.usually})" in numbers
+            assert fact.says not in text
     for part in ("geometric", "residual", "EdgeBank", "nearest partners", "last shared events", "degrees"):
-        assert part in text
-    assert max(e.features, key=lambda f: abs(f.contribution)).says in text
+        assert part in numbers
+        assert part not in text
+
+
+def test_why_is_what_speaks_for_it_strongest_first(predictor):
+    e = predictor.explain(0, "n1", predictor.clock + 1.0)
+    assert [abs(r.contribution) for r in e.reasons] == sorted((abs(r.contribution) for r in e.reasons), reverse=True)
+    said = [reason.sentence for reason in e.reasons if reason.contribution > 0 and reason.sentence in e.why]
+    assert e.why == "; ".join(said)
+    assert 1 <= len(said) <= 3
+
+
+LONG = "https://example.org/" + 12 * "a-very-long-path/" + "$x_1$"
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_nothing_in_a_figure_overlaps_or_is_cut_off(predictor, numbers):
+    """Long ids, and ids that look like formulas."""
+    t = predictor.clock + 1.0
+    predictor.observe(LONG, "n1", t, [0.0, 0.0])
+    predictor.observe(LONG, LONG + "other", t, [0.0, 0.0])
+    drawn = picture.figure(predictor.explain(LONG, LONG + "other", t + 1), numbers)
+    drawn.draw_without_rendering()
+    texts = [text for text in drawn.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    boxes = [text.get_window_extent() for text in texts]
+    for text, box in zip(texts, boxes, strict=True):
+        whole = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= drawn.bbox.x1 and box.y1 <= drawn.bbox.y1
+        assert whole, text.get_text()
+    for i, box in enumerate(boxes):
+        for other in boxes[:i]:
+            assert not box.overlaps(other), (texts[i].get_text(), box, other)
 
 
 @pytest.mark.parametrize(("name", "start"), [("e.png", b"\x89PNG"), ("e.svg", b"<?xml")])

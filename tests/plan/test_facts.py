@@ -63,27 +63,11 @@ def test_what_was_never_seen_is_minus_one_for_gaps_and_a_half_for_the_roles() ->
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.name)
-def test_a_sentence_is_about_two_named_nodes(fact) -> None:
-    sentence = fact.sentence(2.0, 4.0, "user3", "item21")
-    assert "{" not in sentence
-    assert "user3" in sentence or "item21" in sentence
-    assert fact.name not in sentence
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "shown"),
-    [
-        ("pair_count", 12.0, "events ann -> bob so far: 12"),
-        ("pair_gap", 7.0, "last event ann -> bob: 3.5 mean gaps ago"),
-        ("pair_gap", -1.0, "last event ann -> bob: never"),
-        ("dst_in_age", 1200.0, "last event to bob: 1,200 events ago"),
-        ("cn_jaccard", 0.25, "recent partners of ann or bob that are partners of both: 25 %"),
-        ("walk_21", 0.0317, "paths of two steps from ann meet paths of one step from bob: 0.032"),
-        ("walk_02", -0.5, "paths of two steps from bob end at ann: -0.5"),
-    ],
-)
-def test_values_are_shown_in_their_unit(name: str, value: float, shown: str) -> None:
-    assert FACTS[COLUMN[name]].sentence(value, 2.0, "ann", "bob") == shown
+def test_the_words_of_a_fact_name_one_node_or_both(fact) -> None:
+    says = fact.says.format(src="user3", dst="item21")
+    assert "{" not in says
+    assert "user3" in says or "item21" in says
+    assert fact.name not in says
 
 
 def test_the_page_is_current() -> None:

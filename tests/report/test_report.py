@@ -21,10 +21,10 @@ from tsnn.data.table import write_table
 from tsnn.errors import InputError
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.metrics import average_precision
-from tsnn.report.figures import calibration, shares
+from tsnn.report.figures import LOSSES, calibration, shares, slice_bars
 from tsnn.report.page import write_comparison, write_report
 from tsnn.report.trace import Trace
-from tsnn.report.view import trace_run
+from tsnn.report.view import make_view, trace_run
 from tsnn.training.run import Run
 from tsnn.training.train import train
 from tsnn.types import Visibility
@@ -130,6 +130,41 @@ def test_the_page_shows_the_figures_and_the_card(run, written):
     assert "strict: a score sees every event with an earlier time" in written
     for baseline in run.metrics["baselines"]:
         assert baseline["scorer"] in written
+
+
+def test_a_run_that_learned_nothing_beyond_counts_says_so(run, written, tmp_path):
+    remark = "This run learned nothing beyond counts"
+    assert remark not in written
+    counts_only = Run.load(run.folder)
+    counts_only.model.head.geometry_weight.fill_(0.0)
+    assert remark in write_report(counts_only, None, tmp_path / "counts.html").read_text()
+
+
+def test_losses_are_explained(run, written):
+    journal = [json.loads(line) for line in (run.folder / "journal.jsonl").read_text().splitlines()]
+    assert set(journal[0]["losses"]) == set(LOSSES)
+    for name, asks in LOSSES.values():
+        assert f"<b>{name}</b>, {asks}" in written
+
+
+def test_a_figure_says_on_how_many_events_it_rests_and_few_are_pale(run, trace, tmp_path):
+    counts = run.metrics["card"]["positives"]
+    assert counts["test"] == len(trace.rows)
+    few = [replace(s, count=4 if s.slice == "repeat" else s.count) for s in trace.slices]
+    shaky = Run.load(run.folder)
+    shaky.metrics["card"]["positives"]["val"] = 4
+    text = write_report(shaky, replace(trace, slices=few), tmp_path / "few.html").read_text()
+    assert "<div class=few><h3>Validation, 4 events: too few to tell</h3>" in text
+    assert f"<div><h3>Test, {counts['test']} events</h3>" in text
+    assert "repeat (n=4)" in text
+    assert re.search(r'<tr class="few"><td>kind of event</td><td>repeat</td>', text)
+
+
+def test_no_axis_goes_beyond_what_a_figure_can_be(run, trace):
+    best = [replace(s, ap=100.0, mrr=1.0) for s in trace.slices]
+    views = [make_view(run, replace(trace, slices=best))]
+    assert ">102" not in slice_bars(views, "ap", "AP, %", 100)
+    assert ">1.02" not in slice_bars(views, "mrr", "MRR", 1)
 
 
 def test_names_are_escaped(run, trace, tmp_path):

@@ -9,7 +9,7 @@ import typer
 
 from tsnn.cli.display import console, print_json
 from tsnn.cli.options import Json, RunFolder
-from tsnn.cli.recommend import At, EdgeType, node_id
+from tsnn.cli.recommend import At, EdgeType, Numbers, node_id
 
 
 def explain(
@@ -18,20 +18,21 @@ def explain(
     dst: Annotated[str, typer.Option(help="Id of the destination.")],
     at: At = None,
     edge_type: EdgeType = None,
+    numbers: Numbers = False,
     figure: Annotated[Path | None, typer.Option(help="PNG or SVG file to draw the explanation to.")] = None,
     json: Json = False,
 ) -> None:
-    """Why a destination has the score it has: parts, features, neighbors, frames."""
+    """Why a destination has the score it has, in sentences; --numbers has the facts, parts and frames behind them."""
     from tsnn.online.predictor import Predictor
 
     predictor = Predictor.load(run)
     ends = node_id(predictor, src), node_id(predictor, dst)
     explanation = predictor.explain(*ends, predictor.question_time(at), edge_type)
     if figure is not None:
-        explanation.figure(figure)
+        explanation.figure(figure, numbers)
     if json:
         print_json(explanation.to_dict())
         return
-    print(explanation.text())
+    print(explanation.text(numbers))
     if figure is not None:
         console.print(f"figure written to {figure}")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 
-from tsnn.cli.display import print_json
+from tsnn.cli.display import console, print_json
 from tsnn.cli.options import Json, RunFolder
 from tsnn.data.question import CANDIDATES
 from tsnn.errors import InputError
@@ -27,6 +28,9 @@ At = Annotated[
     ),
 ]
 EdgeType = Annotated[str | None, typer.Option(help="Relation by name, where the run has relations.")]
+Numbers = Annotated[bool, typer.Option("--numbers", help="Show the numbers behind the sentences.")]
+
+EXPLAINED = 20  # destinations that get a reason: more are for programs to read, and every reason takes its time
 
 
 def recommend(
@@ -46,27 +50,37 @@ def recommend(
     two_stage: Annotated[
         bool, typer.Option("--two-stage", help="Rank a shortlist instead of every candidate.")
     ] = False,
+    numbers: Numbers = False,
     json: Json = False,
 ) -> None:
     """The likeliest next destinations of a source, among those that the run was trained to tell apart."""
     from tsnn.online.predictor import Predictor
+    from tsnn.online.sentences import moment
 
     predictor = Predictor.load(run)
     source, time = node_id(predictor, src), predictor.question_time(at)
     ranked = who_is_ranked(predictor, candidates)
     best = predictor.recommend(source, time, top, ranked, exclude_seen, edge_type, exact=not two_stage)
     shown_time = predictor.run.description.show_time(time)
+    why = [predictor.explain(source, one.dst, time, edge_type).why for one in best[:EXPLAINED]]
+    why += [""] * (len(best) - len(why))
     if json:
         who = candidates or predictor.run.question.candidates
-        print_json(
-            {"src": source, "t": shown_time, "candidates": who, "recommendations": [asdict(one) for one in best]}
-        )
+        told = [asdict(one) | {"why": says} for one, says in zip(best, why, strict=True)]
+        print_json({"src": source, "t": shown_time, "candidates": who, "recommendations": told})
         return
-    table = Table("", "destination", "score", "geometric", "residual", "EdgeBank", title=f"{src} at {shown_time}")
-    for rank, one in enumerate(best, 1):
-        parts = (one.score, one.geometric, one.residual, one.edgebank)
-        table.add_row(str(rank), str(one.dst), *(f"{value:z.4f}" for value in parts))
+    parts = ("geometric", "residual", "edgebank") if numbers else ()
+    table = Table("", Column("destination", overflow="fold"), Column("score", justify="right"))
+    table.title = escape(f"{src} at {moment(shown_time)}")
+    for name in parts:
+        table.add_column("EdgeBank" if name == "edgebank" else name, justify="right")
+    table.add_column("why", overflow="fold")
+    for rank, (one, says) in enumerate(zip(best, why, strict=True), 1):
+        shown = (f"{getattr(one, name):z.4f}" for name in ("score", *parts))
+        table.add_row(str(rank), escape(str(one.dst)), *shown, escape(says))
     Console().print(table)
+    if predictor.run.remark:
+        console.print(predictor.run.remark)
 
 
 def node_id(predictor: Predictor, text: str) -> Hashable:

@@ -59,4 +59,6 @@ def train(
         print_json(run.metrics)
     else:
         print_figures([run.metrics, *run.metrics.get("baselines", [])])
+        if run.remark:
+            console.print(run.remark)
         console.print(f"run written to {run.folder}, its report to {run.folder / REPORT}")

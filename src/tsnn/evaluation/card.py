@@ -32,6 +32,7 @@ class Card:
     aggregation: str
     versions: dict[str, str]
     notes: list[str] = field(default_factory=list)
+    positives: dict[str, int] = field(default_factory=dict)  # events behind the figures of each set
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ class Questions(ABC):
 
     def result(self, scorer: str, answers: F64) -> Result:
         """Figures of every set, with their card."""
-        found = {name: self.figures(own) for name, own in self.outcomes(answers).items()}
+        fared = self.outcomes(answers)
+        found = {name: self.figures(own) for name, own in fared.items()}
         stream, visibility = self.split.stream, self.question.visibility
         card = Card(
             protocol=self.protocol,
@@ -102,6 +103,7 @@ class Questions(ABC):
             aggregation=self.aggregation,
             versions=versions(),
             notes=self._notes(found),
+            positives={name: len(own.rows) for name, own in fared.items()},
         )
         return Result(scorer, stream.name, found, card)
 

@@ -26,6 +26,7 @@ from tsnn.types import F64, I64, Bool, Progress, unwatched
 DECADES = (1, 10, 100, 1000)  # bounds of counts, and of gaps in mean gaps; the same for every stream
 AGO = " gaps ago"  # a gap is the mean time between two events of training
 FEW = 5  # fewer positives than this say nothing
+FIRM = 30  # and of fewer than this, a few decide the figure
 FACTS = ("pair_count", "pair_gap", "src_count", "dst_count", "dst_gap")
 Masks = Iterator[tuple[str, str, Bool]]  # what is sliced by, the slice, its positives
 

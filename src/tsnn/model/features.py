@@ -29,7 +29,7 @@ class Feature(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As tables and errors show it; a person reads `fact.sentence`."""
+        """As tables and errors show it; a person reads `fact.says`."""
         return self.fact.name if self.rule == "raw" else f"{self.rule} {self.fact.name}"
 
 

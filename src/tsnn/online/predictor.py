@@ -174,7 +174,7 @@ class Predictor:
         """Why this destination has this score."""
         with self._lock:
             standpoint, cand = self.stand(src, [dst], t, edge_type)
-            return explain_score(standpoint, int(cand[0]), src, dst)
+            return explain_score(standpoint, int(cand[0]), src, dst, self.run)
 
     def recent(self, node_id: Hashable, n: int = 10) -> list[tuple[Hashable, Time | datetime, Relation | None]]:
         """The last events of a node, newest first: the other end, the time, the relation (None without relations)."""

@@ -1,8 +1,9 @@
 """The facts: what the data alone says about a source and a candidate, each said once.
 
 A row of `FACTS` is a fact. From it follow the column where compiled code writes it, its value before anything is
-counted, the columns of psi made of it, and the sentence in which a person reads it. `tsnn.plan.query_facts` fills the
-columns, each as of what its query may see; features and baselines are functions of these columns alone.
+counted, the columns of psi made of it, and the words in which a person reads it. `tsnn.plan.query_facts` fills the
+columns, each as of what its query may see; features and baselines are functions of these columns alone. Sentences that
+take several facts together are in `tsnn.online.sentences`, which no kernel is made of.
 
 A new fact is a row here and a line in `tsnn.plan.query_facts`. Compiled code reaches columns by name (`AT.pair_gap`),
 so rows may stand anywhere in their block, except that numbered ones (`succ_count_1`, ...) stay together and in order.
@@ -24,7 +25,7 @@ STEPS = 2  # of the longest walk
 class Fact(NamedTuple):
     """A row of the table.
 
-    `says` is what a person reads; {src} and {dst} stand for the names of source and candidate. `rules` are the columns
+    `says` is what its value is; {src} and {dst} stand for the names of source and candidate. `rules` are the columns
     of psi made of the fact, as `tsnn.model.features` explains them. `unseen` is its value for nodes, or a pair, without
     any event. `note` is for the documentation: what the sentence leaves out.
     """
@@ -36,23 +37,6 @@ class Fact(NamedTuple):
     unit: Unit = ""
     note: str = ""
     block: str = ""  # the switch of FeatureConfig that turns its columns of psi on; always on if empty
-
-    def sentence(self, value: float, mean_gap: float, src: object, dst: object) -> str:
-        """The fact about these two in plain words; `value` is in the stream's own unit of time."""
-        return f"{self.says.format(src=src, dst=dst)}: {self._shown(value, mean_gap)}"
-
-    def _shown(self, value: float, mean_gap: float) -> str:
-        if self.unseen < 0 and value < 0:
-            return "never"
-        if self.unit == "mean gaps":
-            return f"{_number(value / mean_gap)} mean gaps ago"
-        if self.unit == "events":
-            return f"{_number(value)} events ago"
-        return f"{100 * value:.0f} %" if self.unit == "share" else _number(value)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) or abs(value) >= 100 else f"{value:.2g}"
 
 
 def _gap(name: str, says: str, note: str = "") -> Fact:

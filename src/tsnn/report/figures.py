@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from tsnn.evaluation.slices import FIRM, Slice
 from tsnn.report.trace import PARTS, Trace
 from tsnn.report.view import View
 from tsnn.types import F64
@@ -25,6 +26,14 @@ FAINT = "#7b8794"
 GRID = "#e4e7eb"
 RUNS = ("#2563a8", "#d97706", "#178a62", "#a83279", "#6b4fbb", "#8a6d1f")  # C0, C1, ... below; told apart in gray too
 PART = {"geometric": "#2563a8", "residual": "#d97706", "edgebank": "#178a62"}
+LOSSES = {  # what each loss asks for, by the name that the journal has for it
+    "ce": ("ranking", "the event above its negatives"),
+    "binary": ("binary", "is it the event or a negative, each by itself"),
+    "geo": ("contrast", "states of the two that meet point the same way, more than those of others"),
+    "bias": ("residual size", "the network on features corrects little"),
+    "smooth": ("frame drift", "frames turn little"),
+    "energy": ("energy", "after an event the states of the two agree"),
+}
 STYLE: Any = {
     "svg.fonttype": "none",
     "font.size": 8.5,
@@ -109,7 +118,8 @@ def losses(view: View) -> str:
         for i, name in enumerate(view.journal[0]["losses"]):
             values = [entry["losses"][name] for entry in view.journal]
             if max(values) > 0:
-                axes.plot(epochs, values, color=f"C{i}", marker="o", markersize=3, label=name)
+                label = LOSSES.get(name, (name, ""))[0]
+                axes.plot(epochs, values, color=f"C{i}", marker="o", markersize=3, label=label)
         axes.set_yscale("log")
         _epochs(axes, "Training losses, unweighted", True)
     return svg.getvalue()
@@ -153,6 +163,7 @@ def share_bars(views: Sequence[View]) -> str:
                 left += 100 * share
         axes.set_yticks(range(len(views)), [view.name for view in reversed(views)])
         axes.set(title="Share in the variance of the score, %")
+        axes.margins(x=0)
         axes.grid(axis="y", visible=False)
         axes.legend(ncols=3, loc="upper left", bbox_to_anchor=(0, -0.25))
     return svg.getvalue()
@@ -172,10 +183,11 @@ def distributions(trace: Trace) -> str:
     return svg.getvalue()
 
 
-def slice_bars(views: Sequence[View], measure: str, title: str) -> str:
-    """One figure by slice, groups apart, a dot for each run."""
-    found = [{(s.by, s.slice): getattr(s, measure) for s in view.replayed.slices} for view in views]
-    order = list(dict.fromkeys(key for values in found for key in values))
+def slice_bars(views: Sequence[View], measure: str, title: str, best: float) -> str:
+    """One figure by slice, groups apart, a dot for each run; those of few events are pale."""
+    found = [{(s.by, s.slice): s for s in view.replayed.slices} for view in views]
+    events = {key: s.count for slices in reversed(found) for key, s in slices.items()}
+    order = list(dict.fromkeys(key for slices in found for key in slices))
     y = 0.0
     places: list[float] = []
     heads: list[tuple[float, str]] = []
@@ -186,17 +198,32 @@ def slice_bars(views: Sequence[View], measure: str, title: str) -> str:
             places.append(y)
             y += 1.0
     with drawing(f"{title} by slice", height=0.6 + 0.24 * y) as (axes, svg):
-        for i, (view, values) in enumerate(zip(views, found, strict=True)):
-            beside = [y + 0.26 * (i - (len(views) - 1) / 2) for y in places]  # equal values must not hide each other
-            axes.plot([values.get(key, np.nan) for key in order], beside, "o", label=view.name)
-        axes.set_yticks(places, [name for _, name in order])
+        for i, (view, slices) in enumerate(zip(views, found, strict=True)):
+            beside = 0.26 * (i - (len(views) - 1) / 2)  # equal values must not hide each other
+            dots = [(slices[key], y + beside) for key, y in zip(order, places, strict=True) if key in slices]
+            _dots(axes, dots, measure, f"C{i}", view.name)
+        axes.set_yticks(places, [f"{name} (n={events[by, name]:,})" for by, name in order])
+        for label, key in zip(axes.get_yticklabels(), order, strict=True):
+            label.set_color(INK if events[key] >= FIRM else FAINT)
         place = axes.get_yaxis_transform()
         for height, group in heads:
             axes.text(0.01, height, group, transform=place, fontweight="bold", va="center", color=INK)
         axes.set(title=title, ylim=(y - 0.2, 0.1))
+        axes.set_xlim(right=min(best, axes.get_xlim()[1]))  # no figure is above the best, so neither is the axis
         if len(views) > 1:
             axes.legend(loc="upper left", bbox_to_anchor=(0, -0.08), ncols=2)
     return svg.getvalue()
+
+
+def _dots(axes: Axes, dots: Sequence[tuple[Slice, float]], measure: str, color: str, name: str) -> None:
+    """A run's slices at their heights, those of few events pale."""
+    for alpha, chosen in (
+        (1.0, [dot for dot in dots if dot[0].count >= FIRM]),
+        (0.35, [dot for dot in dots if dot[0].count < FIRM]),
+    ):
+        at = [getattr(s, measure) for s, _ in chosen]
+        label = name if alpha == 1 else None
+        axes.plot(at, [y for _, y in chosen], "o", color=color, alpha=alpha, label=label, clip_on=False)
 
 
 def reliability(views: Sequence[View]) -> str:
@@ -205,8 +232,9 @@ def reliability(views: Sequence[View]) -> str:
         axes.plot([50, 100], [50, 100], color=FAINT, linewidth=1, linestyle="--")
         for view in views:
             sure, right, _ = calibration(view.replayed)
-            axes.plot(100 * sure, 100 * right, "o-", markersize=4, label=view.name)
+            axes.plot(100 * sure, 100 * right, "o-", markersize=4, label=view.name, clip_on=False)
         axes.set(title="Calibration", xlabel="sure of the higher candidate, %", ylabel="it is the event, %")
+        axes.set(xlim=(50, 100), ylim=(min(50, axes.get_ylim()[0]), 100))
         if len(views) > 1:
             axes.legend()
     return svg.getvalue()

@@ -11,7 +11,7 @@ from typing import Any
 
 from tsnn.errors import InputError
 from tsnn.evaluation.catalog import PROTOCOLS
-from tsnn.evaluation.slices import FEW
+from tsnn.evaluation.slices import FEW, FIRM, Slice
 from tsnn.files import write_text
 from tsnn.report import figures
 from tsnn.report.trace import Trace
@@ -76,32 +76,46 @@ def _verdict(view: View, named: bool) -> str:
     if rivals:
         best, scorer = max(rivals)
         text += f"; the best baseline, {escape(scorer)}, reaches {figures.number(best)}"
-    return text + "."
+    return f"{text}. {escape(view.remark)}".rstrip()
 
 
 def _figures(views: Sequence[View]) -> str:
     if len(views) > 1:
-        return _section("Figures", after=_figure_table(views))
+        return _section("Figures", after=_figure_tables(views))
     view = views[0]
     there = [key for key in ("ap", "mrr", "auc") if key in view.metrics["metrics"]["test"]]
     drawn = [figures.scorers(view, key, f"Test {key.upper()}") for key in there[:2]]
     note = "The run first, then what simple rules reach on the same events."
-    return _section("Figures", note, drawn, _figure_table(views))
+    return _section("Figures", note, drawn, _figure_tables(views))
 
 
-def _figure_table(views: Sequence[View]) -> str:
+def _figure_tables(views: Sequence[View]) -> str:
+    """A table for each set of events, so that each fits on a page; of few events it is pale."""
     shown = {"ap": "AP", "auc": "AUC", "mrr": "MRR", "hits@10": "hits@10"}
-    parts = [(part, metric) for part in ("val", "test", "new_test") for metric in shown]
+    sets = {"val": "Validation", "new_val": "Validation, new nodes", "test": "Test", "new_test": "Test, new nodes"}
     results = [(view, result) for view in views for result in view.results]
-    there = [(p, m) for p, m in parts if any(m in result["metrics"].get(p, {}) for _, result in results)]
-    head = ["scorer", *(f"{part.replace('_', ' ')} {shown[metric]}" for part, metric in there)]
-    rows = []
-    for view, result in results:
-        own = result is view.metrics
-        name = f"{view.name} ({result['scorer']})" if len(views) > 1 else result["scorer"]
-        cells = [result["metrics"].get(part, {}).get(metric) for part, metric in there]
-        rows.append(([name, *("" if v is None else figures.number(v) for v in cells)], "own" if own else ""))
-    return _table(head, rows)
+    tables = []
+    for part, title in sets.items():
+        there = [m for m in shown if any(m in result["metrics"].get(part, {}) for _, result in results)]
+        rows = []
+        for view, result in results:
+            own = result is view.metrics
+            name = f"{view.name} ({result['scorer']})" if len(views) > 1 else result["scorer"]
+            cells = [result["metrics"].get(part, {}).get(metric) for metric in there]
+            rows.append(([name, *("" if v is None else figures.number(v) for v in cells)], "own" if own else ""))
+        if there:
+            counts = {view.card.get("positives", {}).get(part) for view in views} - {None}
+            table = _table(["scorer", *(shown[metric] for metric in there)], rows)
+            tables.append(_counted(title, counts, table))
+    return f'<div class="grid">{"".join(tables)}</div>'
+
+
+def _counted(title: str, counts: set[int], table: str) -> str:
+    """A table under its title, which says how many events it rests on."""
+    few = counts and min(counts) < FIRM
+    events = f", {' or '.join(f'{count:,}' for count in sorted(counts))} events" if counts else ""
+    remark = ": too few to tell" if few else ""
+    return f"<div{' class=few' if few else ''}><h3>{title}{events}{remark}</h3>{table}</div>"
 
 
 def _cards(views: Sequence[View]) -> str:
@@ -169,7 +183,10 @@ def _learning(views: Sequence[View]) -> str:
         return ""
     drawn = [figures.validation(with_journal)]
     drawn += [_named(figures.losses(view), view, views) for view in with_journal]
-    note = "By epoch; dashed is the validation figure of the weights that were kept, the best of all."
+    note = "By epoch; dashed is the validation figure of the weights that were kept, the best of all. The losses"
+    names = dict.fromkeys(name for view in with_journal for entry in view.journal for name in entry["losses"])
+    words = [figures.LOSSES[name] for name in names if name in figures.LOSSES]
+    note += " ask: " + "; ".join(f"<b>{name}</b>, {asks}" for name, asks in words) + "."
     return _section("Learning", note, drawn)
 
 
@@ -188,10 +205,10 @@ def _made_of(views: Sequence[View]) -> str:
 
 
 def _slices(views: Sequence[View]) -> str:
-    drawn = [figures.slice_bars(views, "ap", "AP, %"), figures.slice_bars(views, "mrr", "MRR")]
+    drawn = [figures.slice_bars(views, "ap", "AP, %", 100), figures.slice_bars(views, "mrr", "MRR", 1)]
     head = ["run"] if len(views) > 1 else []
     rows = [
-        ([*([view.name] if head else []), s.by, s.slice, f"{s.count:,}", f"{s.ap:.2f}", f"{s.mrr:.4f}"], "")
+        ([*([view.name] if head else []), s.by, s.slice, f"{s.count:,}", f"{s.ap:.2f}", f"{s.mrr:.4f}"], _firmness(s))
         for view in views
         for s in view.replayed.slices
     ]
@@ -199,9 +216,14 @@ def _slices(views: Sequence[View]) -> str:
     note = (
         "Test events under the protocol's own questions: each against its first negative (AP, pooled) and among all "
         "that it is ranked with (MRR). Kind and counts as of what the score could see; "
-        f"slices of fewer than {FEW} events are left out."
+        f"n events each; slices of fewer than {FEW} are left out, and where n is below {FIRM} "
+        "the figure is pale: a few events decide it. A gap is the mean time between two events of training."
     )
     return _section("Results by slice", note, drawn, f"<details><summary>as a table</summary>{table}</details>")
+
+
+def _firmness(s: Slice) -> str:
+    return "few" if s.count < FIRM else ""
 
 
 def _calibration(views: Sequence[View]) -> str:

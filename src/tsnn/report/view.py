@@ -22,6 +22,7 @@ class View:
     """One run, ready to be shown."""
 
     name: str
+    remark: str  # what has to be known wherever a figure of the run is shown
     metrics: dict[str, Any]
     card: dict[str, Any]  # what the figures hold under
     settings: dict[str, Any]  # flat, by dotted name
@@ -61,6 +62,7 @@ def make_view(run: Run, trace: Trace | None) -> View:
     bound = float(run.model.updater.gain().detach().max().reciprocal())
     return View(
         name=run.folder.resolve().name,
+        remark=run.remark,
         metrics=run.metrics,
         card=run.metrics["card"],
         settings=flatten(run.config.model_dump()),

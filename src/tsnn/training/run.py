@@ -44,6 +44,10 @@ DATA = "data.json"
 IDS = "ids.parquet"
 METRICS = "metrics.json"
 FORMAT = "1"
+COUNTS_ONLY = (
+    "This run learned nothing beyond counts: its scores come from counts, gaps and paths alone, "
+    "without states and frames."
+)
 STATE_FILES = (CONFIG, WEIGHTS, STATE, IDS)  # the model and its state
 
 
@@ -66,6 +70,11 @@ class Run:
     def question(self) -> Question:
         """What it was trained for and its figures answer, from the card."""
         return Question.from_card(self.metrics.get("card", {}))
+
+    @property
+    def remark(self) -> str:
+        """What has to be known wherever a figure or an answer of this run is shown; mostly nothing."""
+        return "" if self.model.head.geometry_weight else COUNTS_ONLY
 
     @classmethod
     def load(cls, folder: str | Path) -> Run:
