@@ -63,8 +63,9 @@ def test_live_loop_beats_chance(tmp_path):
     assert example("live_loop").main(tmp_path / "run") > 0.25
 
 
+@pytest.mark.slow
 def test_contacts(tmp_path, capsys):
-    shares = example("contacts").main(tmp_path / "run", rows=1200, **TINY)
+    shares = example("contacts").main(tmp_path / "run", rows=1200, **TINY | {"train.warmup": 2})
     assert "contacts, test AP" in capsys.readouterr().out
     assert min(shares) > 0.5  # three friends on either side; by chance, five of sixty
 

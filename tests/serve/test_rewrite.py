@@ -228,6 +228,12 @@ def test_how_far_ahead_is_ten_spans_or_what_one_says(serve, run):
     assert serve(max_ahead="inf").post("/events", json=some_events(1, start=10**15)[0]).status_code == 200
 
 
+def test_a_limit_that_is_none_is_refused_before_anything_is_written(run):
+    with pytest.raises(InputError, match="'soon' is no length of time"):
+        Service(run, max_ahead="soon")
+    assert not (run / HOME).exists()
+
+
 def test_a_predictor_has_the_guard_if_asked(run):
     free, careful = Predictor.load(run), Predictor.load(run, max_ahead=100)
     event = SENT[0]._replace(t=CLOCK + 101)

@@ -29,7 +29,7 @@ from tsnn.serve.eventlog import EventLog, FolderLock, LogError, Receipt
 from tsnn.serve.metrics import Metrics
 from tsnn.serve.schemas import EventsOut
 from tsnn.serve.snapshots import Say, file_digest, newest_snapshot, sweep_partial, write_snapshot
-from tsnn.training.run import STATE_FILES, check_finished
+from tsnn.training.run import STATE_FILES, check_finished, read_description
 
 HOME = "online"  # the folder inside the run's for everything that the service writes
 AHEAD = 10  # times the span of all events so far: nothing is that much later by chance
@@ -92,6 +92,7 @@ class Service:
         self._say = say or (lambda _: None)
         run = Path(run)
         identity = run_identity(run)
+        limit = None if max_ahead is None else read_span(max_ahead, read_description(run).dates)
         self.home = run / HOME
         self.home.mkdir(exist_ok=True)
         self.metrics = Metrics()
@@ -102,7 +103,8 @@ class Service:
             self.applied = self.snapshot_position
             self.drift = DriftTrace()
             self._catch_up()
-            self._set_guard(max_ahead)
+            # One wrong time would be in the log for good, and no right one could follow it.
+            self.predictor.max_ahead = (AHEAD * self.predictor.span or math.inf) if limit is None else limit
         except BaseException:
             self._folder_lock.release()
             raise
@@ -117,14 +119,6 @@ class Service:
         self._threads = [threading.Thread(target=t, daemon=True) for t in (self._write_forever, self._snapshot_forever)]
         for thread in self._threads:
             thread.start()
-
-    def _set_guard(self, max_ahead: float | str | None) -> None:
-        """One wrong time would be in the log for good, and no right one could follow it."""
-        predictor = self.predictor
-        if max_ahead is None:
-            predictor.max_ahead = AHEAD * predictor.span or math.inf
-        else:
-            predictor.max_ahead = read_span(max_ahead, predictor.run.description.dates)
 
     def _catch_up(self) -> None:
         """Apply what the log holds behind the state."""
