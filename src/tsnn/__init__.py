@@ -7,9 +7,10 @@ if typing.TYPE_CHECKING:
     from tsnn.config import Config
     from tsnn.data.events import EventStream, make_stream
     from tsnn.data.table import from_arrays, from_pandas, from_polars, from_temporal_data, read_table
-    from tsnn.errors import ConfigError, InputError, RunError, TsnnError
+    from tsnn.errors import ConfigError, ContractError, InputError, RunError, TsnnError
     from tsnn.evaluation.baselines import baseline
     from tsnn.evaluation.catalog import default_split, load
+    from tsnn.evaluation.contracts import check_scorer
     from tsnn.evaluation.evaluate import evaluate
     from tsnn.evaluation.model import ModelScorer
     from tsnn.online.predictor import Predictor
@@ -20,6 +21,7 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "Config",
     "ConfigError",
+    "ContractError",
     "EventStream",
     "InputError",
     "ModelScorer",
@@ -29,6 +31,7 @@ __all__ = [
     "TsnnError",
     "Visibility",
     "baseline",
+    "check_scorer",
     "default_split",
     "evaluate",
     "from_arrays",
@@ -45,6 +48,7 @@ __all__ = [
 _HOME = {
     "Config": "tsnn.config",
     "ConfigError": "tsnn.errors",
+    "ContractError": "tsnn.errors",
     "EventStream": "tsnn.data.events",
     "InputError": "tsnn.errors",
     "ModelScorer": "tsnn.evaluation.model",
@@ -54,6 +58,7 @@ _HOME = {
     "TsnnError": "tsnn.errors",
     "Visibility": "tsnn.types",
     "baseline": "tsnn.evaluation.baselines",
+    "check_scorer": "tsnn.evaluation.contracts",
     "default_split": "tsnn.evaluation.catalog",
     "evaluate": "tsnn.evaluation.evaluate",
     "from_arrays": "tsnn.data.table",
