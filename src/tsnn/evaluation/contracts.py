@@ -33,13 +33,21 @@ WIDTH = 5  # candidates of a question
 
 @dataclass
 class Trial:
-    """A fitted scorer, some rows, and questions about them."""
+    """A scorer, the first rows of a stream, and questions about them."""
 
     scorer: Scorer
-    split: Split
+    stream: EventStream
     question: Question
+    rows: int
     every: int = 1  # asked about every row, or every second
     places: Sequence[float] = (1 / 6, 1 / 2, 5 / 6)  # where the rows divide into seen and rewritten ones
+
+    @cached_property
+    def split(self) -> Split:
+        """The rows, cut by number: so few may all have one time."""
+        first = self.stream.take(slice(0, self.rows))
+        n = first.num_events
+        return make_split(first, n * 70 // 100, n * 85 // 100)
 
     @cached_property
     def cuts(self) -> I64:
@@ -52,17 +60,25 @@ class Trial:
 
         Its own destination is the first candidate. The last question of all may see every row, so that all are run.
         """
-        stream, rng = self.split.stream, np.random.default_rng(0)
-        n = stream.num_events
+        stream, rng = self.stream, np.random.default_rng(0)
+        n = len(self.cuts)
         at = np.repeat(np.arange(0, n, self.every), 2)
         about = at.copy()
         about[1::2] = rng.integers(at[1::2], n)
         at, about = np.append(at, n - 1), np.append(about, n - 1)
-        others = rng.integers(0, n, (len(at), 2)), rng.integers(0, stream.num_nodes, (len(at), 2))
-        cand = np.column_stack([stream.dst[about], stream.dst[others[0]], others[1]])
+        lively = stream.dst[rng.integers(0, stream.num_events, (len(at), 2))]
+        cand = np.column_stack([stream.dst[about], lively, rng.integers(0, stream.num_nodes, (len(at), 2))])
         ptr = np.arange(len(at) + 1, dtype=np.int64) * WIDTH
         cut = np.append(self.cuts[at[:-1]], n)
         return Queries(cut, stream.src[about], stream.t[at], relations(stream, about), ptr, cand.ravel())
+
+    def rewritten(self, start: int) -> EventStream:
+        """The rows with others from one on: events from anywhere in the stream, later than those that were there."""
+        drawn = np.random.default_rng(start).integers(0, self.stream.num_events, len(self.cuts) - start)
+        other = self.stream.take(np.concatenate([np.arange(start), drawn]))
+        t: NDArray[Any] = self.split.stream.t
+        moved = t[start:] + (t[-1] - t[0] + 1)
+        return replace(other, t=np.concatenate([t[:start], moved]))
 
     @cached_property
     def whole(self) -> F64:
@@ -92,33 +108,13 @@ def changed(before: F64, after: F64, rounding: bool = False) -> str:
     differs = ~((before == after) | both_nan | (apart <= slack))
     if not differs.any():
         return ""
-    return f"{differs.sum():,} of {len(before):,} scores changed, by up to {apart[differs].max():.2g}"
+    return f"{differs.sum():,} of {len(before):,} scores changed, by up to {apart[differs].max():.2g},"
 
 
 def _rounding(scores: F64) -> float:
     """What single precision may do to scores of this size and spread."""
     finite = scores[np.isfinite(scores)]
     return float(1e-5 * np.ptp(finite) + 1e-6 * np.abs(finite).max()) if len(finite) else 0.0
-
-
-def rewritten(stream: EventStream, start: int) -> EventStream:
-    """The same stream with other events from a row on, among the same nodes and at other times."""
-    rng = np.random.default_rng(start)
-    other = rng.integers(0, stream.num_events, (2, stream.num_events - start))
-
-    def tail(column: Any, values: Any) -> Any:
-        return None if column is None else np.concatenate([column[:start], values.astype(column.dtype)])
-
-    msg, kinds = stream.msg, stream.edge_type
-    rest: NDArray[Any] = stream.t[start:]
-    return replace(
-        stream,
-        src=tail(stream.src, stream.src[other[0]]),
-        dst=tail(stream.dst, stream.dst[other[1]]),
-        t=tail(stream.t, rest[:1] + (rest - rest[:1]) // 2),
-        msg=None if msg is None else tail(msg, msg[start:] + 1.0),
-        edge_type=None if kinds is None else tail(kinds, kinds[other[0]]),
-    )
 
 
 def _no_number(trial: Trial) -> str:
@@ -135,7 +131,7 @@ def _learns_from_test(trial: Trial) -> str:
     """The scorer ends as it began, fitted to the trial's own rows."""
     split, before = trial.split, trial.whole
     seen = trial.queries.ptr[np.searchsorted(trial.queries.cut, split.val_end, side="right")]
-    trial.scorer.fit(replace(split, stream=rewritten(split.stream, split.val_end)), trial.question)
+    trial.scorer.fit(replace(split, stream=trial.rewritten(split.val_end)), trial.question)
     after = trial.run()
     trial.scorer.fit(split, trial.question)
     found = changed(before[:seen], after[:seen])
@@ -143,13 +139,13 @@ def _learns_from_test(trial: Trial) -> str:
 
 
 def _peeks(trial: Trial) -> str:
-    stream, queries = trial.split.stream, trial.queries
+    queries = trial.queries
     for share in trial.places:
-        start = int(trial.cuts[int(share * stream.num_events)])
+        start = int(trial.cuts[int(share * len(trial.cuts))])
         seen = queries.ptr[np.searchsorted(queries.cut, start, side="right")]
-        found = changed(trial.whole[:seen], trial.run(rewritten(stream, start))[:seen])
+        found = changed(trial.whole[:seen], trial.run(trial.rewritten(start))[:seen])
         if found:
-            return f"{found} when rows were rewritten that may not be seen"
+            return f"{found} when that was rewritten"
     return ""
 
 
@@ -211,10 +207,7 @@ class Contract(NamedTuple):
     mend: str
 
 
-_CUT_BY_CUT = (
-    "give an object with observe(row) and score(src, candidates, t), which is run cut by cut, or let score read the "
-    "plan's facts and the versions and nothing that update has filled"
-)
+_CUT_BY_CUT = "write it with observe(row) and score(src, candidates, t), which are run cut by cut"
 NUMBERS = Contract("every candidate gets a number", _no_number, "find out where the others come from")
 RESET = Contract(
     "a second pass over the same rows gives the same answers",
@@ -263,47 +256,38 @@ def check_scorer(
     """Check every promise of a scorer, or of a method of one's own, on a short stream; what is kept can be printed.
 
     The first one that is broken is a `ContractError`, which says by how much and how to mend it. The stream is one with
-    ties, self-loops, repeats, newcomers and features, or the first rows of the one given, which a scorer made for certain
-    data needs; the visibility is the one given or each of three. The scorer is fitted to these rows.
+    ties, self-loops, repeats, newcomers and features, or the first rows of the one given, which a scorer made for
+    certain data needs; the visibility is the one given, or each of three. The scorer is fitted to these rows.
     """
     own = as_scorer(scorer)
-    rows = tied_stream() if stream is None else stream.take(slice(0, ROWS))
-    if rows.num_events < 20:
-        raise InputError(f"a check needs 20 events or more and the stream has {rows.num_events}; give a longer one.")
-    split = _split(rows)
+    stream = tied_stream() if stream is None else stream
+    if stream.num_events < 20:
+        raise InputError(f"a check needs 20 events or more and the stream has {stream.num_events}; give a longer one.")
     wanted = VISIBILITIES if visibility is None else (str(visibility),)
     for name in wanted:
-        question = Question(Visibility.parse(name))
-        own.fit(split, question)
-        trial = Trial(own, split, question)
+        trial = Trial(own, stream, Question(Visibility.parse(name)), ROWS)
+        own.fit(trial.split, trial.question)
         found = _first_broken(trial, CONTRACTS)
         if found:
-            raise ContractError(f"{own.name} is no scorer yet: {found}.")
+            raise ContractError(f"{own.name} breaks a promise: {found}")
     return Kept(own.name, tuple(wanted), tuple(contract.promise for contract in CONTRACTS))
 
 
 def spot_check(scorer: Scorer, split: Split, question: Question) -> None:
     """Refuse a fitted scorer that, on the first rows of the stream, knows what it may not see."""
-    rows = split.stream.take(slice(0, SPOT_ROWS))
-    trial = Trial(scorer, _split(rows), question, every=2, places=(1 / 2,))
+    trial = Trial(scorer, split.stream, question, SPOT_ROWS, every=2, places=(1 / 2,))
     found = _first_broken(trial, SPOT)
     if found:  # chance, or a past that it does not forget, looks the same
         found = _first_broken(trial, (RESET,)) or found
-        raise ContractError(f"{scorer.name} gets no figures: {found}; tsnn.check_scorer checks it again.")
+        raise ContractError(f"{scorer.name} gets no figures: {found}")
 
 
 def _first_broken(trial: Trial, contracts: Sequence[Contract]) -> str:
     for promise, broken, mend in contracts:
         found = broken(trial)
         if found:
-            return f"{promise}, but under {trial.question.visibility} {found}; {mend}"
+            return f"under {trial.question.visibility}, {promise}, but {found}; {mend}."
     return ""
-
-
-def _split(rows: EventStream) -> Split:
-    """Cut by rows: in so few, times may not differ."""
-    n = rows.num_events
-    return make_split(rows, n * 70 // 100, n * 85 // 100)
 
 
 def tied_stream(nodes: int = 15, events: int = 120) -> EventStream:

@@ -29,8 +29,8 @@ def evaluate(
 ) -> Result:
     """Fit the scorer if it has to learn, replay the stream, and return its figures with their card.
 
-    A method of one's own, an object with `observe(row)` and `score(src, candidates, t)`, is one too. A visibility stands
-    for the usual question under it. A scorer that knows what it may not see is refused.
+    A method of one's own, with `observe(row)` and `score(src, candidates, t)`, is a scorer too. One that knows what it
+    may not see is refused. A visibility stands for the usual question under it.
     """
     question = question if isinstance(question, Question) else Question(question)
     questions = make_questions(split, question, protocol=protocol, sets=sets)

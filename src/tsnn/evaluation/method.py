@@ -3,7 +3,7 @@
     observe(row)                    an event has happened
     score(src, candidates, t)       how likely is each candidate, as far as what was observed tells?
 
-Before each question it has observed exactly the rows that the question may see, so it cannot know more, whatever it keeps.
+Before each question it has observed exactly the rows that the question may see, so it cannot know more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,11 +28,10 @@ from tsnn.types import F64, I64
 
 
 class Row(NamedTuple):
-    """An event as a method is told of it. Nodes are numbers from 0 on, places in `stream.ids.external`.
+    """An event as a method is told of it. Nodes are numbers from 0 on, their places in `stream.ids.external`.
 
-    It is told of an undirected event once for either end, as it is asked about it: the second time with `src` and `dst`
-    exchanged. So what is right for directed events is right for them, and nobody has to know which end stood first. Of a
-    self-loop it is told once.
+    It is told of an undirected event as it is asked about it, from either end: once as it stands and once with `src`
+    and `dst` exchanged, of a self-loop once. So what is right for directed events is right for undirected ones.
     """
 
     src: int
@@ -45,7 +44,7 @@ class Row(NamedTuple):
 class Method(Protocol):
     """What somebody has to write. Two more members are used where they are there.
 
-    `fit(split)` learns before anything is observed; the split it is given has no test rows. `reset()` forgets every event;
+    `fit(split)` learns before anything is observed, from a split without its test rows. `reset()` forgets every event;
     without it each pass over the stream starts with a deep copy of the object as `fit` left it.
     """
 
@@ -114,7 +113,7 @@ class MethodScorer:
         scores = np.asarray(self.running.score(src, candidates, t), dtype=np.float64)
         if scores.shape != candidates.shape:
             raise InputError(
-                f"{self.name}.score returned shape {scores.shape} for {len(candidates)} candidates; give one number each."
+                f"{self.name}.score returned shape {scores.shape} for {len(candidates)} candidates; give one each."
             )
         return scores
 
