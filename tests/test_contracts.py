@@ -64,7 +64,7 @@ def test_what_may_be_seen_does_matter(visibility):
 
 
 def test_scoring_writes_no_tensor():
-    """Counters, stalks, frames and weights are the same objects with the same contents after a score, in either mode."""
+    """Counters, stalks, frames and weights are the same objects with the same contents after a score."""
     stream = tied_stream()
     scorer = tsnn(stream)
     queries = asked(stream, "arrival").slice(0, 120)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -75,6 +76,15 @@ def test_add_a_feature(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "weight chosen on validation rows" in said
     assert "test AP without" in said
+
+
+def test_own_scorer(capsys):
+    example("own_scorer").main(rows=1500)
+    said = capsys.readouterr().out
+    assert "FadingCounts keeps every promise of a scorer under strict, arrival, batch:7:" in said
+    assert "peeking gets no figures: under strict, what a question may not see changes no answer, but" in said
+    bank, own = (float(ap) for ap in re.findall(r": test AP ([\d.]+)", said))
+    assert 50 < bank < own < 100
 
 
 def test_the_feature_is_added_to_the_score(tmp_path):
