@@ -12,6 +12,7 @@ import tsnn
 from tests.evaluation.streams import tied_split
 from tsnn.errors import ContractError, InputError
 from tsnn.evaluation import contracts
+from tsnn.evaluation.baselines import EdgeBank
 from tsnn.evaluation.contracts import CONTRACTS, ROWS, VISIBILITIES, changed, check_scorer
 from tsnn.evaluation.scorer import Scorer
 from tsnn.plan.facts import COLUMN
@@ -296,3 +297,16 @@ def test_it_is_found_where_few_pairs_meet_again_and_where_all_do(seed):
     for stream in (strangers, friends):
         with pytest.raises(ContractError, match="Dictionary gets no figures"):
             tsnn.evaluate(Dictionary(), tsnn.default_split(stream), Visibility.parse("strict"))
+
+
+def test_what_is_made_of_ours_is_checked_and_ours_is_not(monkeypatch):
+    class Peeks(EdgeBank):
+        reset_state, update, score = Dictionary.reset_state, Dictionary.update, Dictionary.score
+        sources = Dictionary.sources
+
+    with pytest.raises(ContractError, match="edgebank:unlimited gets no figures"):
+        evaluated(Peeks(), "strict")
+    passes = []
+    monkeypatch.setattr(EdgeBank, "reset_state", lambda self: passes.append(self))
+    evaluated(EdgeBank(), "strict")
+    assert len(passes) == 1
