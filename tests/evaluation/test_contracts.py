@@ -10,6 +10,7 @@ import pytest
 
 import tsnn
 from tests.evaluation.streams import tied_split
+from tsnn.data.question import Question
 from tsnn.errors import ContractError, InputError
 from tsnn.evaluation import contracts
 from tsnn.evaluation.baselines import EdgeBank
@@ -238,6 +239,22 @@ def test_it_is_checked_on_the_first_rows_of_the_stream_that_is_given():
     assert rows == {ROWS}
     with pytest.raises(InputError, match="20 events or more"):
         check_scorer(Plain(), tied_split().stream.take(slice(0, 10)))
+
+
+def test_rewritten_rows_keep_to_the_stream():
+    stream = tsnn.make_stream(np.arange(60), np.arange(60) + 100, np.repeat(np.arange(30), 2))
+    trial = contracts.Trial(Plain(), stream, Question(), 20)
+    other = trial.rewritten(8)
+    assert other.num_events == 20
+    for column in ("src", "dst", "t"):
+        before, after = getattr(trial.split.stream, column), getattr(other, column)
+        np.testing.assert_array_equal(before[:8], after[:8])
+        assert (before[8:] != after[8:]).all()
+        assert np.isin(after, getattr(stream, column)).all()
+    assert (np.diff(other.t) >= 0).all()
+    assert (other.dst - other.src != 100)[8:].any(), "others turn to them"
+    whole = contracts.Trial(Plain(), stream, Question(), 60).rewritten(40)
+    assert whole.t[-1] == stream.t[-1]
 
 
 def test_changes_are_told_apart_from_rounding():

@@ -73,13 +73,17 @@ class Trial:
         return Queries(cut, stream.src[about], stream.t[at], relations(stream, about), ptr, cand.ravel())
 
     def rewritten(self, start: int) -> EventStream:
-        """The rows with others from one on: sources, and what they turn to, from anywhere, and later than it was."""
+        """The rows with others from one on: sources, and what they turn to, from anywhere in the stream.
+
+        They happen later than those that were there, but not after the stream has ended.
+        """
         stream, kept = self.stream, np.arange(start)
         drawn = np.random.default_rng(start).integers(0, stream.num_events, (2, len(self.cuts) - start))
         other = stream.take(np.concatenate([kept, drawn[0]]))
         t: NDArray[Any] = self.split.stream.t
-        moved = np.concatenate([t[:start], t[start:] + (t[-1] - t[0] + 1)])
-        return replace(other, src=stream.src[np.concatenate([kept, drawn[1]])], t=moved)
+        later: NDArray[Any] = np.minimum(t[start:] + (t[-1] - t[0] + 1), stream.t[-1])
+        src = stream.src[np.concatenate([kept, drawn[1]])]
+        return replace(other, src=src, t=np.concatenate([t[:start], later]))
 
     @cached_property
     def whole(self) -> F64:
