@@ -11,6 +11,7 @@ from tsnn.data.events import EventStream
 from tsnn.data.queries import Queries
 from tsnn.data.question import Question
 from tsnn.data.split import split_by_time
+from tsnn.errors import InputError
 from tsnn.evaluation.baselines import ROSTER, baseline
 from tsnn.evaluation.contracts import VISIBILITIES, Trial, check_scorer, tied_stream
 from tsnn.evaluation.model import ModelScorer
@@ -52,6 +53,11 @@ def test_the_scorer_keeps_every_contract(name, visibility):
     stream = tied_stream().as_undirected() if "undirected" in name else tied_stream()
     kept = check_scorer(SCORERS[name](stream), stream, visibility)
     assert kept.visibilities == (visibility,)
+
+
+def test_a_model_is_checked_on_data_of_its_own_kind():
+    with pytest.raises(InputError, match="tsnn was made for a stream of its own; give it to check_scorer"):
+        check_scorer(tsnn(tied_stream()))
 
 
 @pytest.mark.parametrize("visibility", VISIBILITIES)

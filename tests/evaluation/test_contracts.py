@@ -237,6 +237,8 @@ def test_it_is_checked_on_the_first_rows_of_the_stream_that_is_given():
 
     check_scorer(Notes(), tsnn.load("synthetic:roles:events=900"), Visibility.parse("arrival"))
     assert rows == {ROWS}
+    with pytest.raises(InputError, match="or the stream of a split"):
+        check_scorer(Plain(), tied_split())
     with pytest.raises(InputError, match="20 events or more"):
         check_scorer(Plain(), tied_split().stream.take(slice(0, 10)))
 

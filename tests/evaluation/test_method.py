@@ -162,13 +162,22 @@ def test_candidates_cannot_be_written():
         check_scorer(Sorts())
 
 
-def test_one_number_for_all_candidates_is_refused():
-    class Single(Met):
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (1.0, r"returned shape \(\) for 5 candidates; give one each"),
+        (np.zeros((5, 1)), r"returned shape \(5, 1\) for 5 candidates"),
+        ({7: 1.0}, "returned what are no numbers"),
+        (["a"] * 5, "returned what are no numbers"),
+    ],
+)
+def test_an_answer_of_another_form_is_refused(given, said):
+    class Odd(Met):
         def score(self, src, candidates, t):
-            return 1.0
+            return given
 
-    with pytest.raises(InputError, match=r"Single\.score returned shape \(\) for 5 candidates"):
-        check_scorer(Single())
+    with pytest.raises(InputError, match=rf"Odd\.score {said}"):
+        check_scorer(Odd())
 
 
 class Old:
@@ -182,7 +191,7 @@ class Old:
     ("given", "said"),
     [
         (Met, r"Met is a class; give an object"),
-        (7, r"7 cannot be evaluated: it lacks observe, score"),
+        (7, r"type int cannot be evaluated: it lacks observe, score"),
         (Old(), r"lacks fit, reset_state"),
     ],
 )

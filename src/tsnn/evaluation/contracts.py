@@ -270,7 +270,9 @@ def check_scorer(
     certain data needs; the visibility is the one given, or each of three. The scorer is fitted to these rows.
     """
     own = as_scorer(scorer)
-    stream = tied_stream() if stream is None else stream
+    stream = _stream_for(own) if stream is None else stream
+    if not isinstance(stream, EventStream):
+        raise InputError("a check needs a stream; give what tsnn.load returns, or the stream of a split.")
     if stream.num_events < 20:
         raise InputError(f"a check needs 20 events or more and the stream has {stream.num_events}; give a longer one.")
     wanted = VISIBILITIES if visibility is None else (str(visibility),)
@@ -281,6 +283,14 @@ def check_scorer(
         if found:
             raise ContractError(f"{own.name} breaks a promise: {found}")
     return Kept(own.name, tuple(wanted), tuple(contract.promise for contract in CONTRACTS))
+
+
+def _stream_for(scorer: Scorer) -> EventStream:
+    from tsnn.evaluation.model import ModelScorer
+
+    if isinstance(scorer, ModelScorer):
+        raise InputError(f"{scorer.name} was made for a stream of its own; give it to check_scorer as well.")
+    return tied_stream()
 
 
 def spot_check(scorer: Scorer, split: Split, question: Question) -> None:

@@ -110,7 +110,11 @@ class MethodScorer:
                 self.running.observe(row)
 
     def _answer(self, src: int, candidates: I64, t: float) -> F64:
-        scores = np.asarray(self.running.score(src, candidates, t), dtype=np.float64)
+        given = self.running.score(src, candidates, t)
+        try:
+            scores = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"{self.name}.score returned what are no numbers; give one for each candidate.") from None
         if scores.shape != candidates.shape:
             raise InputError(
                 f"{self.name}.score returned shape {scores.shape} for {len(candidates)} candidates; give one each."
@@ -142,6 +146,6 @@ def as_scorer(given: Scorer | Method) -> Scorer:
     members = _SCORER if hasattr(given, "update") else _METHOD
     missing = ", ".join(member for member in members if not hasattr(given, member))
     raise InputError(
-        f"{given!r} cannot be evaluated: it lacks {missing}; a method of your own has observe(row) and "
-        "score(src, candidates, t)."
+        f"an object of type {type(given).__name__} cannot be evaluated: it lacks {missing}; a method of your own has "
+        "observe(row) and score(src, candidates, t)."
     )
