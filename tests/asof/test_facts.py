@@ -12,11 +12,10 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from typer.testing import CliRunner
 
 import tsnn
-from tests.engine.streams import config_of
+from tests.asof.runs import run_on
 from tests.evaluation.streams import tied_stream
 from tsnn.asof.facts import METADATA, as_of
 from tsnn.cli.main import app
@@ -28,22 +27,10 @@ from tsnn.evaluation.replay import score_queries
 from tsnn.model.geometry import rotate
 from tsnn.plan.facts import FACTS
 from tsnn.plan.planner import Planner
-from tsnn.training.run import Run
-from tsnn.training.trainer import build_model
 
 STREAM = tied_stream()
 TINY = tsnn.Config.build(overrides={"train.epochs": 1, "model.stalk_dim": 8, "model.hidden_dim": 8})
 NAMES = [fact.name for fact in FACTS]
-
-
-def run_on(stream: EventStream) -> Run:
-    """A run that nobody trained, whose states matter all the same."""
-    model = build_model(config_of(features__walks=True), split_by_time(stream))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
-    return Run(Path("nowhere"), model.eval(), stream.ids, {}, stream.description)
 
 
 def rewritten(stream: EventStream, start: int) -> EventStream:

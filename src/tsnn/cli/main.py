@@ -17,6 +17,7 @@ from tsnn.cli.demo import demo
 from tsnn.cli.evaluate import evaluate
 from tsnn.cli.explain import explain
 from tsnn.cli.facts import facts
+from tsnn.cli.label import label
 from tsnn.cli.log import app as log_app
 from tsnn.cli.recommend import recommend
 from tsnn.cli.report import report
@@ -41,6 +42,7 @@ app.command()(evaluate)
 app.command()(recommend)
 app.command()(explain)
 app.command()(facts)
+app.command()(label)
 app.command()(serve)
 app.command()(reproduce)
 app.command()(tune)
