@@ -115,7 +115,10 @@ class AsOf:
 
     def _replay(self, sink: Sink, progress: Progress) -> None:
         listener = _Answers(self, sink)
-        max_rows = MAX_ROWS if isinstance(self.scorer, ModelScorer) else _ROWS_WITHOUT_STATES
+        max_rows = _ROWS_WITHOUT_STATES
+        if isinstance(self.scorer, ModelScorer):
+            max_rows = MAX_ROWS
+            torch.set_num_threads(1)  # the other core plans ahead
         replay(self.scorer, self.stream, [listener], max_rows=max_rows, progress=progress, text="looking back")
 
 
