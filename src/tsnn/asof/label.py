@@ -1,8 +1,8 @@
 """Labels of events, told from what was known just before them: small heads on facts, states and the event's message.
 
 Dynamic node classification as the field does it (JODIE, TGN, DyGLib): a label says how the source is after an event,
-such as banned after an edit; the network is trained on links alone, and a small head on its states is trained on labels.
-Here the same head is also given less, to show what states are worth beside counts and beside the message alone.
+such as banned after an edit; the network is trained on links alone, and a small head on its states on labels. Here the
+same head is also given less, to show what states are worth beside counts and beside the message alone.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tsnn.data.queries import Asked, Queries, Ranking
 from tsnn.data.question import Asks, Question, asks
 from tsnn.data.split import SEGMENTS, Split
 from tsnn.data.table import open_file
-from tsnn.data.times import Time, plain_row
+from tsnn.data.times import Time, Where, plain_row
 from tsnn.errors import ConfigError, InputError
 from tsnn.evaluation.stream import draw_negatives
 from tsnn.types import I64, Visibility
@@ -101,12 +101,16 @@ def row_sheet(
     Columns are named as those of the stream's own table are, or src, dst, t and edge_type; with `at`, every question is
     as of that time and the table needs none.
     """
-    table = _open(events)
+    table, where = _open(events)
     label = _labels(table, stream.description.roles, with_times=at is None, relations=stream.edge_type is not None)
     strangers: dict[Hashable, int] = {}
-    src, dst = (_nodes(table, label[part], part, stream.ids, strangers) for part in ("src", "dst"))
-    t = _question_times(table, label["t"], stream) if at is None else np.full(table.num_rows, at)
-    kinds = _relations(table, label["edge_type"], stream) if "edge_type" in label else np.zeros(len(src), np.int64)
+    src, dst = (_nodes(table[label[part]], label[part], where, stream.ids, strangers) for part in ("src", "dst"))
+    t = _question_times(table[label["t"]], label["t"], where, stream) if at is None else np.full(table.num_rows, at)
+    kinds = (
+        _relations(table[label["edge_type"]], label["edge_type"], stream)
+        if "edge_type" in label
+        else np.zeros(len(src), np.int64)
+    )
     if strangers:
         stream = replace(stream, ids=NodeIds([*stream.ids.external, *strangers]), node_type=None)
     return stream, RowSheet(table, src, dst, t, kinds, cuts_at(stream, t, visibility)), list(strangers)
@@ -121,10 +125,13 @@ def cuts_at(stream: EventStream, t: NDArray[Any], visibility: Visibility) -> I64
     return cuts
 
 
-def _open(events: Any) -> pa.Table:
-    """A table of questions, whatever it comes as."""
+def _open(events: Any) -> tuple[pa.Table, Where]:
+    """A table of questions, whatever it comes as, and what to call its rows."""
+    where: Where = plain_row
     if isinstance(events, str | Path):
-        columns: Any = dict(open_file(events).columns)
+        opened = open_file(events)
+        columns: Any = dict(opened.columns)
+        where = opened.where
     else:
         columns = events.reset_index(drop=True) if hasattr(events, "reset_index") else events  # pandas
     try:
@@ -134,7 +141,7 @@ def _open(events: Any) -> pa.Table:
         raise InputError(f"the questions are no table ({reason}); give a file, a frame or columns by name.") from None
     if not table.num_rows:
         raise InputError("the table of questions is empty; give at least one row.")
-    return table
+    return table, where
 
 
 def _labels(table: pa.Table, roles: Roles | None, with_times: bool, relations: bool) -> dict[str, str]:
@@ -152,11 +159,12 @@ def _labels(table: pa.Table, roles: Roles | None, with_times: bool, relations: b
     return found
 
 
-def _nodes(table: pa.Table, label: str, part: str, ids: NodeIds, strangers: dict[Hashable, int]) -> I64:
+def _nodes(raw: Any, label: str, where: Where, ids: NodeIds, strangers: dict[Hashable, int]) -> I64:
     """Indices of a column of ids; an id that the stream lacks gets one behind its nodes."""
-    column = open_column(table[label], label, part, of_numbers=False)
+    column = open_column(raw, label, "node", of_numbers=False)
     if column.missing.any():
-        raise InputError(f"{label!r} of row {np.flatnonzero(column.missing)[0]} is missing; drop rows without a node.")
+        row = int(np.flatnonzero(column.missing)[0])
+        raise InputError(f"{label!r} of {where(row)} is missing; drop rows without a node.")
     coded = pa.array(column.values).dictionary_encode()
     return _decoded(coded, [_index(name, ids, strangers) for name in coded.dictionary.to_pylist()])
 
@@ -174,16 +182,16 @@ def _index(name: Hashable, ids: NodeIds, strangers: dict[Hashable, int]) -> int:
     return strangers.setdefault(name, len(ids) + len(strangers)) if known is None else ids.index(known)
 
 
-def _question_times(table: pa.Table, label: str, stream: EventStream) -> NDArray[Any]:
-    times = open_column(table[label], label, "t", of_numbers=True).times(plain_row)
+def _question_times(raw: Any, label: str, where: Where, stream: EventStream) -> NDArray[Any]:
+    times = open_column(raw, label, "t", of_numbers=True).times(where)
     if times.dates != stream.description.dates:
         own, asked = ("dates", "plain numbers") if stream.description.dates else ("plain numbers", "dates")
         raise InputError(f"the times of the questions are {asked}, those of {stream.name} are {own}; convert them.")
     return times.values
 
 
-def _relations(table: pa.Table, label: str, stream: EventStream) -> I64:
-    coded = table[label].combine_chunks().dictionary_encode()
+def _relations(raw: Any, label: str, stream: EventStream) -> I64:
+    coded = raw.combine_chunks().dictionary_encode()
     if coded.null_count:
         raise InputError(f"{label!r} is missing in {coded.null_count} questions; name the relation asked about.")
     about, number = stream.description, stream.num_relations
