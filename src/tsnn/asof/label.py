@@ -49,8 +49,8 @@ INPUTS = (
     ("states", "facts", "message"),
 )
 AGGREGATION = (
-    f"AUC over all events of a set, mean over {SEEDS} draws of training events; spread is their standard deviation, "
-    "the interval 95 % by DeLong's variance, as if events were independent"
+    f"AUC over all events of a set, mean over {SEEDS} draws of training events; the interval of 95 % by DeLong's "
+    "variance, as if events were independent"
 )
 
 
@@ -164,8 +164,8 @@ def _trees(seed: int) -> Any:
 
 
 HEADS = (
-    _Head("logistic regression, C = 0.001", _linear(1e-3)),
-    _Head("logistic regression, C = 0.1", _linear(0.1)),
+    _Head("logistic, C 0.001", _linear(1e-3)),
+    _Head("logistic, C 0.1", _linear(0.1)),
     _Head("boosted trees", _trees),
 )
 

@@ -106,11 +106,9 @@ def row_sheet(
     strangers: dict[Hashable, int] = {}
     src, dst = (_nodes(table[label[part]], label[part], where, stream.ids, strangers) for part in ("src", "dst"))
     t = _question_times(table[label["t"]], label["t"], where, stream) if at is None else np.full(table.num_rows, at)
-    kinds = (
-        _relations(table[label["edge_type"]], label["edge_type"], stream)
-        if "edge_type" in label
-        else np.zeros(len(src), np.int64)
-    )
+    kinds = np.zeros(len(src), np.int64)
+    if "edge_type" in label:
+        kinds = _relations(table[label["edge_type"]], label["edge_type"], stream)
     if strangers:
         stream = replace(stream, ids=NodeIds([*stream.ids.external, *strangers]), node_type=None)
     return stream, RowSheet(table, src, dst, t, kinds, cuts_at(stream, t, visibility)), list(strangers)
@@ -148,7 +146,7 @@ def _labels(table: pa.Table, roles: Roles | None, with_times: bool, relations: b
     """The column of each part that a question has."""
     wanted = [part for part in _PARTS if (part != "t" or with_times) and (part != "edge_type" or relations)]
     there = table.column_names
-    found: dict[str, str] = {} if with_times else {"t": ""}
+    found: dict[str, str] = {}
     for part in wanted:
         usual: str = (getattr(roles, part) if roles else None) or part
         label = usual if usual in there else part

@@ -35,13 +35,13 @@ def label(
         print_json({"label": label, "results": results})
         return
     card = results[0]["card"]
-    shown = Table(Column("a head on", no_wrap=True), "val AUC", "test AUC", "95 % interval", "spread", "head")
+    names = ("val AUC", "test AUC", "± 95 %")
+    shown = Table(Column("a head on", no_wrap=True), *(Column(name, justify="right") for name in names), "head")
     shown.title = f"{label} of {stream.name}, visibility {card['visibility']}"
     for found in results:
-        test = found["metrics"]["test"]
-        low, high = max(0, test["auc"] - test["half_width"]), min(100, test["auc"] + test["half_width"])
-        figures = (f"{found['metrics']['val']['auc']:.1f}", f"{test['auc']:.1f}", f"{low:.1f} to {high:.1f}")
-        shown.add_row(found["scorer"], *figures, f"{test['spread']:.1f}", found["card"]["notes"][-1])
+        val, test = (found["metrics"][name] for name in ("val", "test"))
+        figures = (f"{value:.1f}" for value in (val["auc"], test["auc"], test["half_width"]))
+        shown.add_row(found["scorer"], *figures, found["card"]["notes"][-1])
     out = Console()
     out.print(shown)
     counts = ", ".join(f"{count:,} of {card['split'][name]:,} {name}" for name, count in card["positives"].items())
