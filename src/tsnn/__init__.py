@@ -4,6 +4,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
+    from tsnn.asof.facts import facts
     from tsnn.config import Config
     from tsnn.data.events import EventStream, make_stream
     from tsnn.data.table import from_arrays, from_pandas, from_polars, from_temporal_data, read_table
@@ -34,6 +35,7 @@ __all__ = [
     "check_scorer",
     "default_split",
     "evaluate",
+    "facts",
     "from_arrays",
     "from_pandas",
     "from_polars",
@@ -61,6 +63,7 @@ _HOME = {
     "check_scorer": "tsnn.evaluation.contracts",
     "default_split": "tsnn.evaluation.catalog",
     "evaluate": "tsnn.evaluation.evaluate",
+    "facts": "tsnn.asof.facts",
     "from_arrays": "tsnn.data.table",
     "from_pandas": "tsnn.data.table",
     "from_polars": "tsnn.data.table",

@@ -60,6 +60,13 @@ def test_live_loop(tmp_path):
 
 
 @pytest.mark.slow
+def test_lightgbm_on_facts(capsys):
+    found = example("lightgbm_on_facts").main("synthetic:roles:events=1500,nodes=60")
+    assert "9,000 rows of 53 facts, 17% of them events" in capsys.readouterr().out
+    assert found["boosted trees"] > max(found["EdgeBank"], found["popularity"])
+
+
+@pytest.mark.slow
 def test_live_loop_beats_chance(tmp_path):
     assert example("live_loop").main(tmp_path / "run") > 0.25
 
