@@ -19,6 +19,7 @@ from tsnn.data.split import Split
 from tsnn.errors import ConfigError
 from tsnn.plan.facts import COLUMN
 from tsnn.types import F64, I64
+from tsnn.words import did_you_mean
 
 if TYPE_CHECKING:
     from tsnn.evaluation.scorer import Block, Scorer
@@ -220,8 +221,13 @@ def baseline(name: str, *, data: str = "", seed: int = 0) -> Scorer:
     base, _, mode = name.partition(":")
     entry = ROSTER.get(base)
     if entry is None or (mode and not entry.modes):
-        raise ConfigError(f"there is no baseline {name!r}; use one of {', '.join(ROSTER)}, edgebank:MODE.")
+        raise ConfigError(f"there is no baseline {name!r}; {meant_baseline(name)}")
     return entry.make(mode, data, seed)
+
+
+def meant_baseline(name: str) -> str:
+    """The baseline that is most like this name, else all of them."""
+    return did_you_mean(name.partition(":")[0], ROSTER) or f"use one of {', '.join(ROSTER)}, edgebank:MODE."
 
 
 def told() -> str:

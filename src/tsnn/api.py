@@ -1,0 +1,147 @@
+"""What `tsnn` itself offers to call: runs, scorers, data and settings in whatever form they are at hand.
+
+A frame becomes a stream here, a folder a run, a name a baseline, a word a visibility: the parts below take only these.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tsnn.config import Config
+from tsnn.data.question import Question
+from tsnn.data.split import Split
+from tsnn.errors import ConfigError, InputError
+from tsnn.evaluation.baselines import ROSTER, baseline, meant_baseline
+from tsnn.evaluation.card import Result
+from tsnn.evaluation.catalog import Data, default_split, load
+from tsnn.evaluation.evaluate import evaluate as evaluate_scorer
+from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.scorer import Scorer
+from tsnn.files import check_folder_target
+from tsnn.progress import watched
+from tsnn.training.run import Run
+from tsnn.training.train import Follow, follow_nothing
+from tsnn.training.train import train as train_stream
+from tsnn.types import Visibility, Watch
+from tsnn.words import kind_of
+
+RUNS = Path("runs")  # where a run goes that has been given no place
+_SCORER = ("name", "spec", "fit", "reset_state", "update", "score")
+
+
+def train(
+    data: Data,
+    out: str | Path | None = None,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    *,
+    compare: bool = True,
+    follow: Follow = follow_nothing,
+    progress: Watch = True,
+    **columns: Any,
+) -> Run:
+    """Train on the split of some events and leave a run folder, with figures beside those of the baselines.
+
+    Args:
+        data: a pandas or polars frame, the path of a table, an address such as "dgb:uci", or a stream.
+        out: the run's folder; a call that was interrupted goes on in it. Without one, a new folder below runs/.
+        config: a `Config`, settings such as `{"train.epochs": 5}`, or the path of a TOML file.
+        compare: whether the heuristics and the `features` baseline are evaluated beside the model.
+        follow: makes further listeners to the one replay that gives the figures and the final state.
+        progress: True shows bars in a terminal or a notebook, False nothing; a function is told instead.
+        columns: how a frame or a table is read: src, dst, t, msg, edge_type, undirected, sort ... as in `read_table`.
+    """
+    settings = Config.of(config)
+    if out is not None and not isinstance(out, str | Path):
+        raise InputError(f"out is {kind_of(out)}; give the folder of the run, and settings as config=...")
+    stream = load(data, **columns)
+    folder = _fresh_folder(stream.name) if out is None else Path(out)
+    check_folder_target(folder)
+    with watched(progress) as show:
+        if out is None and progress:
+            print(f"the run goes to {folder}", file=sys.stderr)
+        return train_stream(stream, folder, settings, compare=compare, follow=follow, progress=show)
+
+
+def _fresh_folder(data: str) -> Path:
+    """The first folder below runs/ that is not there yet, by the name of the data and a number."""
+    words = "".join(letter if letter.isalnum() else "-" for letter in data.removeprefix("table:"))
+    return next(path for n in count(1) if not (path := RUNS / f"{words}-{n}").exists())
+
+
+def evaluate(
+    scorer: Run | Scorer | str | Path,
+    data: Data,
+    visibility: str | Visibility | Question = "strict",
+    *,
+    protocol: str | None = None,
+    candidates: str | None = None,
+    negatives: str | None = None,
+    sets: str | Iterable[str] | None = None,
+    seed: int = 0,
+    progress: Watch = True,
+    **columns: Any,
+) -> Result:
+    """The figures of a run, of a baseline or of a scorer of your own, with the card they hold under.
+
+    Args:
+        scorer: a run or its folder, a baseline's name such as "edgebank", or any scorer, which is fitted here.
+        data: as in `train`, or a split. A table is read as the run's own was, where nothing else is said.
+        visibility: what a scored event may see: "strict", "arrival" or "batch:N". Or a whole `Question`.
+        protocol: "stream", "dgb" or "tgb"; by default that of the data.
+        candidates: who may be the answer, "destinations" or "all"; by default what the run was trained for.
+        negatives: how the protocol chooses them, by default its usual way.
+        sets: only these, "test" for example; by default all that the protocol has.
+        seed: of a baseline that learns.
+        progress: True shows bars in a terminal or a notebook, False nothing; a function is told instead.
+        columns: how a frame or a table is read, as in `train`.
+    """
+    asked = visibility if isinstance(visibility, Question) else None
+    seen = asked.visibility if asked else Visibility.parse(visibility)  # type: ignore[arg-type]
+    judged, split, usual = asked_of(scorer, data, seed, **columns)
+    question = asked or replace(usual, visibility=seen, negatives=negatives)
+    if candidates:
+        question = replace(question, candidates=candidates)
+    names = None if sets is None else (sets,) if isinstance(sets, str) else tuple(sets)
+    with watched(progress) as show:
+        return evaluate_scorer(judged, split, question, protocol=protocol, sets=names, progress=show)
+
+
+def asked_of(scorer: Any, data: Data, seed: int, **columns: Any) -> tuple[Scorer, Split, Question]:
+    """The scorer that is meant, the data it is asked about, and the question it is made for."""
+    name = str(scorer)
+    is_baseline = isinstance(scorer, str) and name.partition(":")[0] in ROSTER
+    if isinstance(scorer, str | Path) and not is_baseline and not Path(scorer).is_dir():
+        raise ConfigError(f"{name} is neither a run folder nor a baseline; {meant_baseline(name)}")
+    run = Run.of(scorer) if isinstance(scorer, Run | Path) or (isinstance(scorer, str) and not is_baseline) else None
+    if run is None and not is_baseline:
+        _check_scorer(scorer)
+    split = _split_of(data, run, columns)
+    if run is not None:
+        return ModelScorer(run.model, split.stream), split, run.question
+    return baseline(name, data=split.stream.name, seed=seed) if is_baseline else scorer, split, Question()
+
+
+def _split_of(data: Data, run: Run | None, columns: dict[str, Any]) -> Split:
+    """The split of the data, read as the run's own were."""
+    if isinstance(data, Split):
+        return default_split(data)
+    about = None if run is None else run.description
+    stream = load(data, about, **columns)
+    told, meant = stream.description.relations, about.relations if about else ()
+    if told and meant and told != meant:
+        raise InputError("the stream numbers its relations otherwise than the run; read it with like=run.description.")
+    return default_split(stream)
+
+
+def _check_scorer(scorer: object) -> None:
+    lacks = [name for name in _SCORER if not hasattr(scorer, name)]
+    if isinstance(scorer, type) or lacks:
+        what = f"{scorer.__name__} is a class" if isinstance(scorer, type) else f"{kind_of(scorer)} is no scorer"
+        raise InputError(
+            f"{what}; give a run or its folder, the name of a baseline, or an object with {', '.join(_SCORER)}."
+        )
