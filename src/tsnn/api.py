@@ -59,6 +59,7 @@ def train(
     if out is not None and not isinstance(out, str | Path):
         raise InputError(f"out is {kind_of(out)}; give the folder of the run, and settings as config=...")
     stream = load(data, **columns)
+    default_split(stream)  # a table that cannot be split is refused before anything is said
     folder = _fresh_folder(stream.name) if out is None else Path(out)
     check_folder_target(folder)
     with watched(progress) as show:
@@ -139,6 +140,8 @@ def _split_of(data: Data, run: Run | None, columns: dict[str, Any]) -> Split:
 
 
 def _check_scorer(scorer: object) -> None:
+    if isinstance(getattr(scorer, "run", None), Run):
+        raise InputError(f"{kind_of(scorer)} goes on where its run ended; evaluate the run itself, as predictor.run.")
     lacks = [name for name in _SCORER if not hasattr(scorer, name)]
     if isinstance(scorer, type) or lacks:
         what = f"{scorer.__name__} is a class" if isinstance(scorer, type) else f"{kind_of(scorer)} is no scorer"

@@ -148,6 +148,17 @@ class Config(_Section):
     features: FeatureConfig = FeatureConfig()
     train: TrainConfig = TrainConfig()
 
+    def __init__(self, **sections: Any) -> None:
+        try:
+            super().__init__(**sections)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                raise ConfigError(f"there is no setting {where}; {_meant(where)}") from None
+            reason = first["msg"].removeprefix("Value error, ").rstrip(".")
+            raise ConfigError(f"configuration {where}: {reason}.") from None
+
     @classmethod
     def build(cls, path: Path | None = None, overrides: dict[str, Any] | None = None) -> Config:
         """The defaults, changed by a TOML file and then by `section.key` overrides."""
@@ -156,15 +167,7 @@ class Config(_Section):
             tree = _read_toml(path)
         for dotted, value in (overrides or {}).items():
             _set(tree, dotted, value)
-        try:
-            return cls.model_validate(tree)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            if first["type"] == "extra_forbidden":
-                raise ConfigError(f"there is no setting {where}; {_meant(where)}") from None
-            reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-            raise ConfigError(f"configuration {where}: {reason}.") from None
+        return cls(**tree)
 
     @classmethod
     def of(cls, given: Config | Mapping[str, Any] | str | Path | None) -> Config:

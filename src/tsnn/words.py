@@ -23,10 +23,12 @@ def listed(names: tuple[str, ...], most: int = 8) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, for "was given": a list, an EventStream."""
+    """What a value is, with its package where that is another: a list, an EventStream, a pandas.DataFrame."""
     if value is None:
         return "None"
-    name = type(value).__name__
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    name = kind.__name__ if package in ("builtins", "__main__", "tsnn") else f"{package}.{kind.__name__}"
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 

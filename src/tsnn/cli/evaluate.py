@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from tsnn.cli.display import print_figures, print_json, shown_bar
-from tsnn.cli.options import Candidates, Data, Json, Seed, TableOptions, VisibilityName, reads_table
+from tsnn.cli.options import (
+    Candidates,
+    Data,
+    Json,
+    Seed,
+    TableOptions,
+    VisibilityName,
+    complete_scorer,
+    reads_table,
+)
 from tsnn.evaluation.baselines import told
 from tsnn.evaluation.catalog import PROTOCOLS
 
@@ -19,7 +28,7 @@ _STRATEGIES = "; ".join(f"{', '.join(questions.strategies)} ({name})" for name, 
 def evaluate(
     scorer: Annotated[
         str,
-        typer.Argument(help=f"A run folder, or a baseline: {told()}"),
+        typer.Argument(help=f"A run folder, or a baseline: {told()}", autocompletion=complete_scorer),
     ],
     data: Data,
     protocol: Annotated[str | None, typer.Option(help=f"{_PROTOCOLS}. By default that of the data.")] = None,

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tsnn.cli.display import print_json, shown_bar
-from tsnn.cli.options import Data, Json, Seed, TableOptions, VisibilityName, reads_table
+from tsnn.cli.options import Data, Json, Seed, TableOptions, VisibilityName, complete_scorer, reads_table
 from tsnn.types import Visibility
 
 
 @reads_table
 def slices(
-    scorer: Annotated[str, typer.Argument(help="A run folder or a baseline.")],
+    scorer: Annotated[str, typer.Argument(help="A run folder or a baseline.", autocompletion=complete_scorer)],
     data: Data,
     visibility: VisibilityName = "strict",
     segment: Annotated[str, typer.Option(help="val or test; look at val while a model is being changed.")] = "val",

@@ -425,6 +425,8 @@ def _column(values: Any) -> Any:
         return values.detach().cpu().numpy()
     if hasattr(values, "to_numpy"):
         return np.asarray(values.to_numpy())
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        raise InputError(f"{values!r} is no column; give a list or an array with a value for each event.")
     listed = list(values)
     kinds = {type(x) for x in listed}
     if kinds <= {int, float} or all(issubclass(kind, np.generic) for kind in kinds):

@@ -97,7 +97,7 @@ def from_pandas(
 ) -> EventStream:
     """The events of a pandas frame, by column name; the rest is as in `read_table`."""
     if not is_pandas(frame):
-        raise InputError(f"from_pandas was given {kind_of(frame)}; give a pandas frame.")
+        raise InputError(f"from_pandas was given {kind_of(frame)}; give a pandas frame, or call tsnn.load.")
     columns = {str(label): frame[label] for label in _distinct(frame.columns, name)}
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
@@ -122,7 +122,9 @@ def from_polars(
 ) -> EventStream:
     """The events of a polars frame, by column name; the rest is as in `read_table`."""
     if not is_polars(frame):
-        raise InputError(f"from_polars was given {kind_of(frame)}; give a polars frame, a lazy one collected.")
+        raise InputError(
+            f"from_polars was given {kind_of(frame)}; give a polars frame (a lazy one collected), or call tsnn.load."
+        )
     columns = {label: frame.get_column(label) for label in frame.columns}
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
@@ -193,6 +195,8 @@ def open_table(path: Path | str) -> dict[str, NDArray[Any]]:
 
 
 def _open(path: Path | str) -> Table:
+    if not isinstance(path, str | Path):
+        raise InputError(f"{kind_of(path)} is no path of a table; tsnn.load reads frames as well.")
     path = Path(path)
     if not path.is_file():
         raise InputError(f"there is no file {path}; give the path of a CSV or Parquet table.")

@@ -52,7 +52,7 @@ from tsnn.training.run import (
     read_tensors,
 )
 from tsnn.types import F64, I64
-from tsnn.words import Helpful
+from tsnn.words import Helpful, kind_of
 
 Late = Literal["refuse", "aside"]
 _COPIED = (CONFIG, WEIGHTS, DATA, "journal.jsonl")
@@ -254,7 +254,7 @@ class Predictor(Brief, Helpful):
         if not isinstance(k, int | np.integer) or k < 1:
             raise InputError(f"k is {k!r}; ask for at least one destination.")
         listed = candidates is not None and not isinstance(candidates, str)
-        names = side_by_side(candidates=candidates)["candidates"] if listed else []
+        names = _nodes(candidates) if listed else []
         question = self.run.question
         if isinstance(candidates, str):
             question = replace(question, candidates=candidates)
@@ -324,6 +324,8 @@ class Predictor(Brief, Helpful):
 
     def observe_many(self, events: Iterable[Event | tuple[Any, ...]]) -> None:
         """Let events happen in order: the same as one by one, bit for bit, and faster. If one is bad, none happens."""
+        if not isinstance(events, Iterable):
+            raise InputError(f"{kind_of(events)} holds no events; give a list of tuples of src, dst and t.")
         with self._lock:
             timely, late = self._sorted_out([self.check(_event_of(event)) for event in events])
             self.aside += late
@@ -372,6 +374,14 @@ class Predictor(Brief, Helpful):
         self.snapshot().save(run)
 
 
+def _nodes(candidates: Any) -> list[Hashable]:
+    """The nodes that somebody lists."""
+    listed = as_column(candidates)
+    if listed is None and not isinstance(candidates, Iterable):
+        raise InputError(f"candidates are {kind_of(candidates)}; give a list of nodes, 'destinations' or 'all'.")
+    return list(candidates) if listed is None else listed
+
+
 def _event_of(given: Any) -> Event:
     """An event, or the tuple of its parts."""
     if not isinstance(given, tuple | list) or not 3 <= len(given) <= len(Event._fields):
@@ -395,7 +405,7 @@ class Snapshot:
 
         Ids are written before the state: whatever an interruption leaves, every row of the state has its id.
         """
-        folder = Path(run)
+        folder = folder_of(run)
         elsewhere = folder.resolve() != self.folder.resolve()
         if elsewhere:
             _copy_run(self.folder, folder, _COPIED)
