@@ -73,7 +73,7 @@ class Brief(ABC):
 def html_table(columns: Columns, most: int = SHOWN) -> str:
     """A plain table in the colors of whatever page it stands on; of very many rows the first."""
     names, rows = list(columns), list(zip(*columns.values(), strict=True))
-    lines = ["<table>", "<thead>", _html_row("th", names), "</thead>", "<tbody>"]
+    lines = ['<table style="color: inherit">', "<thead>", _html_row("th", names), "</thead>", "<tbody>"]
     lines += [_html_row("td", row) for row in rows[:most]]
     lines += ["</tbody>", "</table>"]
     more = f"<p>{len(rows) - most:,} more rows</p>" if len(rows) > most else ""

@@ -22,7 +22,7 @@ from tsnn.online.standpoint import Standpoint
 from tsnn.plan.chunk import ScorePlan
 from tsnn.plan.facts import COLUMN, FACTS, Fact
 from tsnn.sheaf.householder import frame_matrix
-from tsnn.tabular import Columns, Tabular
+from tsnn.tabular import Brief, Columns, Tabular
 from tsnn.training.run import Run
 from tsnn.types import F64, I64
 
@@ -85,8 +85,8 @@ class Drift:
     degrees: float
 
 
-@dataclass(frozen=True)
-class Explanation(Tabular):
+@dataclass(frozen=True, repr=False)
+class Explanation(Tabular, Brief):
     """A score taken apart, twice: into reasons, and into geometric + residual + edgebank. As a table: its reasons."""
 
     src: Hashable
@@ -113,6 +113,10 @@ class Explanation(Tabular):
     def telling(self) -> list[Reason]:
         """The reasons that make a difference; a contribution that rounds to nothing is not worth a line."""
         return [reason for reason in self.reasons if abs(reason.contribution) >= SMALL]
+
+    def brief(self) -> dict[str, object]:
+        """What was asked, and the answer in a line."""
+        return {"src": self.src, "dst": self.dst, "t": self.t, "score": f"{self.score:.4f}", "why": self.why}
 
     def columns(self) -> Columns:
         """The reasons, strongest first."""
