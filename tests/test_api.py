@@ -112,6 +112,10 @@ def test_a_baseline_is_named_or_handed_over():
     assert named.card.visibility == "batch:10"
     everybody = tsnn.evaluate("popularity", shop(), candidates="all", **COLUMNS)
     assert everybody.card.question["candidates"] == "all"
+    whole = tsnn.evaluate(
+        "popularity", shop(), Question("arrival", candidates="all"), candidates="destinations", **COLUMNS
+    )
+    assert (whole.card.visibility, whole.card.question["candidates"]) == ("arrival", "destinations")
 
 
 def test_relations_that_are_numbered_otherwise_are_refused(run):

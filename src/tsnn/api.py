@@ -101,12 +101,12 @@ def evaluate(
         progress: True shows bars in a terminal or a notebook, False nothing; a function is told instead.
         columns: how a frame or a table is read, as in `train`.
     """
-    asked = visibility if isinstance(visibility, Question) else None
-    seen = asked.visibility if asked else Visibility.parse(visibility)  # type: ignore[arg-type]
+    asked = visibility if isinstance(visibility, Question) else Question(Visibility.parse(visibility))
     judged, split, usual = asked_of(scorer, data, seed, **columns)
-    question = asked or replace(usual, visibility=seen, negatives=negatives)
-    if candidates:
-        question = replace(question, candidates=candidates)
+    if asked is not visibility:
+        asked = replace(usual, visibility=asked.visibility, negatives=None)
+    told: dict[str, Any] = {"candidates": candidates, "negatives": negatives}
+    question = replace(asked, **{name: word for name, word in told.items() if word is not None})
     names = None if sets is None else (sets,) if isinstance(sets, str) else tuple(sets)
     with watched(progress) as show:
         return evaluate_scorer(judged, split, question, protocol=protocol, sets=names, progress=show)
@@ -114,17 +114,17 @@ def evaluate(
 
 def asked_of(scorer: Any, data: Data, seed: int, **columns: Any) -> tuple[Scorer, Split, Question]:
     """The scorer that is meant, the data it is asked about, and the question it is made for."""
-    name = str(scorer)
-    is_baseline = isinstance(scorer, str) and name.partition(":")[0] in ROSTER
-    if isinstance(scorer, str | Path) and not is_baseline and not Path(scorer).is_dir():
-        raise ConfigError(f"{name} is neither a run folder nor a baseline; {meant_baseline(name)}")
-    run = Run.of(scorer) if isinstance(scorer, Run | Path) or (isinstance(scorer, str) and not is_baseline) else None
-    if run is None and not is_baseline:
-        _check_scorer(scorer)
-    split = _split_of(data, run, columns)
-    if run is not None:
+    if isinstance(scorer, str) and scorer.partition(":")[0] in ROSTER:
+        split = _split_of(data, None, columns)
+        return baseline(scorer, data=split.stream.name, seed=seed), split, Question()
+    if isinstance(scorer, str | Path) and not Path(scorer).is_dir():
+        raise ConfigError(f"{scorer} is neither a run folder nor a baseline; {meant_baseline(str(scorer))}")
+    if isinstance(scorer, Run | str | Path):
+        run = Run.of(scorer)
+        split = _split_of(data, run, columns)
         return ModelScorer(run.model, split.stream), split, run.question
-    return baseline(name, data=split.stream.name, seed=seed) if is_baseline else scorer, split, Question()
+    _check_scorer(scorer)
+    return scorer, _split_of(data, None, columns), Question()
 
 
 def _split_of(data: Data, run: Run | None, columns: dict[str, Any]) -> Split:
@@ -139,7 +139,7 @@ def _split_of(data: Data, run: Run | None, columns: dict[str, Any]) -> Split:
     return default_split(stream)
 
 
-def _check_scorer(scorer: object) -> None:
+def _check_scorer(scorer: Any) -> None:
     if isinstance(getattr(scorer, "run", None), Run):
         raise InputError(f"{kind_of(scorer)} goes on where its run ended; evaluate the run itself, as predictor.run.")
     lacks = [name for name in _SCORER if not hasattr(scorer, name)]
