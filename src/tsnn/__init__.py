@@ -4,6 +4,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
+    from tsnn.api import evaluate, train
     from tsnn.asof.facts import facts
     from tsnn.config import Config
     from tsnn.data.events import EventStream, make_stream
@@ -12,11 +13,9 @@ if typing.TYPE_CHECKING:
     from tsnn.evaluation.baselines import baseline
     from tsnn.evaluation.catalog import default_split, load
     from tsnn.evaluation.contracts import check_scorer
-    from tsnn.evaluation.evaluate import evaluate
     from tsnn.evaluation.model import ModelScorer
     from tsnn.online.predictor import Predictor
     from tsnn.training.run import Run
-    from tsnn.training.train import train
     from tsnn.types import Visibility
 
 __all__ = [
@@ -62,7 +61,7 @@ _HOME = {
     "baseline": "tsnn.evaluation.baselines",
     "check_scorer": "tsnn.evaluation.contracts",
     "default_split": "tsnn.evaluation.catalog",
-    "evaluate": "tsnn.evaluation.evaluate",
+    "evaluate": "tsnn.api",
     "facts": "tsnn.asof.facts",
     "from_arrays": "tsnn.data.table",
     "from_pandas": "tsnn.data.table",
@@ -71,14 +70,28 @@ _HOME = {
     "load": "tsnn.evaluation.catalog",
     "make_stream": "tsnn.data.events",
     "read_table": "tsnn.data.table",
-    "train": "tsnn.training.train",
+    "train": "tsnn.api",
+}
+
+
+# What people try who know other libraries, and what does it here.
+_INSTEAD = {
+    "fit": "tsnn.train(data) trains.",
+    "predict": "tsnn.Predictor.load(run) answers: recommend, score_pairs.",
+    "recommend": "tsnn.Predictor.load(run).recommend(source) ranks.",
+    "read_csv": "tsnn.read_table reads CSV and Parquet; every function takes a path as well.",
+    "read_parquet": "tsnn.read_table reads CSV and Parquet; every function takes a path as well.",
 }
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name not in _HOME:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("tsnn")
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    raise importlib.import_module("tsnn.words").missing_name("tsnn", name, __all__, _INSTEAD.get(name, ""))
 
 
 def __dir__() -> list[str]:

@@ -23,6 +23,7 @@ from tsnn.data.events import EventStream
 from tsnn.data.queries import pairs
 from tsnn.data.split import split_by_time
 from tsnn.errors import TsnnError
+from tsnn.evaluation.catalog import default_split
 from tsnn.evaluation.replay import score_queries
 from tsnn.model.geometry import rotate
 from tsnn.plan.facts import FACTS
@@ -193,7 +194,7 @@ def test_whoever_was_never_seen_is_null_or_nothing(with_run):
     assert (own[0]["src_gap"], own[0]["src_count"], own[0]["pair_gap"], own[0]["pair_count"]) == (None, 0, None, 0)
     assert (own[1]["dst_gap"], own[1]["dst_in_age"], own[1]["dst_in_count"]) == (None, None, 0)
     assert own[0]["dst_gap"] is not None
-    assert as_of(STREAM, events=asked).card["strangers"] == 1
+    assert as_of(default_split(STREAM), events=asked).card["strangers"] == 1
     if with_run:
         assert own[0]["src_state_0"] == 0
         assert np.isfinite(own[0]["score"])

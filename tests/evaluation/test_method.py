@@ -191,7 +191,7 @@ class Old:
     ("given", "said"),
     [
         (Met, r"Met is a class; give an object"),
-        (7, r"type int cannot be evaluated: it lacks observe, score"),
+        (7, r"an int is no scorer; .* this lacks observe, score"),
         (Old(), r"lacks fit, reset_state"),
     ],
 )

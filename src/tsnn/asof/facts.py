@@ -29,7 +29,7 @@ from tsnn.data.split import Split
 from tsnn.errors import ConfigError, InputError
 from tsnn.evaluation.baselines import Stateless
 from tsnn.evaluation.card import data_card, split_card, versions
-from tsnn.evaluation.catalog import default_split, load
+from tsnn.evaluation.catalog import Data
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.replay import Listener, Replayed, replay
 from tsnn.evaluation.scorer import MAX_ROWS, Block
@@ -39,8 +39,9 @@ from tsnn.model.geometry import rotate
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.facts import FACTS, Fact
 from tsnn.plan.planner import PlanSpec, mean_gap
-from tsnn.training.run import Run
-from tsnn.types import F64, I32, Progress, Visibility, unwatched
+from tsnn.progress import watched
+from tsnn.training.run import Run, split_like
+from tsnn.types import F64, I32, Progress, Visibility, Watch, unwatched
 
 METADATA = b"tsnn.facts"  # under which a table of facts says what it holds under
 ROW_GROUP = 100_000
@@ -49,7 +50,7 @@ Sink = Callable[[pa.Table], None]
 
 
 def facts(
-    data: str | Path | EventStream | Split,
+    data: Data | Split,
     *,
     at: Any = None,
     events: Any = None,
@@ -57,7 +58,8 @@ def facts(
     negatives: int = 0,
     visibility: str | Visibility = "strict",
     seed: int = 0,
-    progress: Progress = unwatched,
+    progress: Watch = True,
+    **columns: Any,
 ) -> pa.Table:
     """What was known at a time, as an Arrow table (`.to_pandas()`, `polars.from_arrow`): one row a question.
 
@@ -65,9 +67,12 @@ def facts(
     with `label` 1 for the event and 0 for them, and `query` for what belongs together. `events` is a table of one's own
     with src, dst and t, at any times, which comes back with the facts beside it. `at` alone asks about all nodes as of
     that time; with `events` it is the time of all of them. A `run` adds its states and its score. A gap to an event
-    that never was is null.
+    that never was is null. `columns` say how a frame or a table is read, as in `tsnn.train`.
     """
-    return as_of(data, at, events, run, Negatives(negatives, seed), visibility).table(progress)
+    own = None if run is None else Run.of(run)
+    split = split_like(data, own, **columns)
+    with watched(progress) as show:
+        return as_of(split, at, events, own, Negatives(negatives, seed), visibility).table(show)
 
 
 @dataclass(frozen=True)
@@ -123,21 +128,19 @@ class AsOf:
 
 
 def as_of(
-    data: str | Path | EventStream | Split,
+    split: Split,
     at: Any = None,
     events: Any = None,
-    run: str | Path | Run | None = None,
+    own: Run | None = None,
     negatives: Negatives = NO_NEGATIVES,
     visibility: str | Visibility = "strict",
 ) -> AsOf:
-    """Questions and who answers them; the words are those of `facts`."""
-    own = run if isinstance(run, Run) or run is None else Run.load(run)
+    """Questions and who answers them, where `own` is the run; the other words are those of `facts`."""
     visibility = visibility if isinstance(visibility, Visibility) else Visibility.parse(visibility)
     if negatives.per_event < 0:
         raise InputError(f"negatives is {negatives.per_event}; draw none or more for each event.")
     if negatives.per_event and (at is not None or events is not None):
         raise ConfigError("negatives are drawn for the events of the data; leave out either them or the questions.")
-    split = _split_of(data, own)
     question = replace(Question() if own is None else own.question, visibility=visibility).about(split.stream)
     stream, time = split.stream, None if at is None else split.stream.description.parse_time(at)
     sheet: Sheet
@@ -162,13 +165,6 @@ def as_of(
     }
     scorer = Counts(gap) if own is None else ModelScorer(own.model, stream)
     return AsOf(scorer, stream, sheet, features, card)
-
-
-def _split_of(data: str | Path | EventStream | Split, run: Run | None) -> Split:
-    """The rows that training and evaluation run: the unit of decays is the mean gap of those that train."""
-    if isinstance(data, Split):
-        return data
-    return default_split(data if isinstance(data, EventStream) else load(data, run.description if run else None))
 
 
 def _check_strangers(strangers: Sequence[Any], stream: EventStream, run: Run | None) -> None:

@@ -66,13 +66,13 @@ def label(
     Everything but the message is as of just before the event. Trained on the first 70 % of the events, chosen on the
     next 15 %, reported on the last; all rows of the stream take part, whatever a suite's own split leaves out.
     """
-    run = run if isinstance(run, Run) else Run.load(run)
+    run = Run.of(run)
     visibility = visibility if isinstance(visibility, Visibility) else Visibility.parse(visibility)
     if stream.undirected:
         raise ConfigError("a label is the source's, and undirected events have none; read the table without direction.")
     split = split_by_time(stream)
     truth = _checked(labels, split)
-    table = as_of(split, run=run, visibility=visibility).table(progress)
+    table = as_of(split, own=run, visibility=visibility).table(progress)
     shares = _shares(table, stream, run)
     sets = [names for names in INPUTS if all(name in shares for name in names)]
     results = []

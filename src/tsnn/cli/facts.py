@@ -20,7 +20,9 @@ Events = Annotated[
         help="CSV or Parquet table of questions: source, destination and time, named as in DATA or src, dst, t."
     ),
 ]
-Run = Annotated[Path | None, typer.Option(help="Run folder, whose states and scores are wanted beside the facts.")]
+RunOption = Annotated[
+    Path | None, typer.Option(help="Run folder, whose states and scores are wanted beside the facts.")
+]
 
 
 @reads_table
@@ -29,7 +31,7 @@ def facts(
     out: Annotated[Path, typer.Option(help="File to write: .parquet or .csv.")],
     at: At = None,
     events: Events = None,
-    run: Run = None,
+    run: RunOption = None,
     negatives: Annotated[
         int, typer.Option(min=0, help="Other destinations drawn for each event of DATA, with columns label and query.")
     ] = 0,
@@ -42,14 +44,14 @@ def facts(
     """What was known at a time, as a table for any model: about every event of DATA, your own questions, or nodes."""
     from tsnn.asof.facts import as_of, writer_of
     from tsnn.asof.sheet import Negatives
-    from tsnn.evaluation.catalog import load
     from tsnn.files import check_file_target
-    from tsnn.training.run import read_description
+    from tsnn.training.run import Run, split_like
 
     writer_of(out)
     check_file_target(out)
-    stream = load(data, None if run is None else read_description(run), **table)
-    wanted = as_of(stream, at, events, run, Negatives(negatives, seed), visibility)
+    own = None if run is None else Run.load(run)
+    split = split_like(data, own, **table)
+    wanted = as_of(split, at, events, own, Negatives(negatives, seed), visibility)
     with shown_bar(json) as progress:
         rows = wanted.write(out, progress)
     if json:
@@ -58,5 +60,5 @@ def facts(
     strangers = wanted.card["strangers"]
     if strangers:
         count = "1 node of the questions has" if strangers == 1 else f"{strangers:,} nodes of the questions have"
-        console.print(f"{count} no event in {stream.name}; their facts are those of a node never seen.")
+        console.print(f"{count} no event in {split.stream.name}; their facts are those of a node never seen.")
     print(f"{rows:,} rows written to {out}, visibility {wanted.card['question']['visibility']}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -28,14 +28,33 @@ from tsnn.cli.train import train
 from tsnn.cli.tune import tune
 from tsnn.cli.verify import verify
 from tsnn.errors import TsnnError
+from tsnn.words import did_you_mean
 
 app = typer.Typer(
     name="tsnn",
     help="Who meets whom next: train on a stream of events, evaluate honestly, ask.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from tsnn import __version__
+
+        print(f"tsnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
 app.command()(demo)
 app.command()(train)
 app.command()(evaluate)
@@ -85,6 +104,12 @@ def _usage(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     if not message or context is None:
         return message
+    message, _, meant = message.partition(". Did you mean ")
+    if possible := getattr(error, "possibilities", None):  # of a wrong option, several that are hardly like it
+        name = getattr(error, "option_name", "")
+        message, meant = f"no such option: {name}", did_you_mean(name, possible).removeprefix("did you mean ")
+    if meant:
+        return f"{message[0].lower()}{message[1:]}; did you mean {meant}"
     return f"{message[0].lower()}{message[1:]}; {context.command_path} --help lists what it takes."
 
 

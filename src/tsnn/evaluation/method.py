@@ -25,6 +25,7 @@ from tsnn.errors import InputError
 from tsnn.evaluation.scorer import Block, Scorer
 from tsnn.plan.planner import PlanSpec
 from tsnn.types import F64, I64
+from tsnn.words import kind_of
 
 
 class Row(NamedTuple):
@@ -146,6 +147,6 @@ def as_scorer(given: Scorer | Method) -> Scorer:
     members = _SCORER if hasattr(given, "update") else _METHOD
     missing = ", ".join(member for member in members if not hasattr(given, member))
     raise InputError(
-        f"an object of type {type(given).__name__} cannot be evaluated: it lacks {missing}; a method of your own has "
-        "observe(row) and score(src, candidates, t)."
+        f"{kind_of(given)} is no scorer; give a run or its folder, the name of a baseline, or a method of your own "
+        f"with observe(row) and score(src, candidates, t); this lacks {missing}."
     )

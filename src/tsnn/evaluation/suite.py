@@ -17,6 +17,7 @@ from tsnn.data.events import EventStream
 from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.evaluation.questions import Questions
+from tsnn.words import did_you_mean
 
 
 class DataEntry(NamedTuple):
@@ -69,7 +70,8 @@ def benchmark(
 
     def folder_of(name: str) -> Path:
         if name not in sets:
-            raise InputError(f"there is no {suite.upper()} set {name!r}; the known ones are {', '.join(sets)}.")
+            meant = did_you_mean(name, sets) or f"the known ones are {', '.join(sets)}."
+            raise InputError(f"there is no {suite.upper()} set {name!r}; {meant}")
         folder, file = sets[name]
         path = data_root() / suite / folder
         if not path.is_dir():
