@@ -223,7 +223,10 @@ WRONG = {
     "an array for data": (lambda r, p: tsnn.train(FRAME.to_numpy()), "a numpy.ndarray is no table of events"),
     "swapped": (lambda r, p: tsnn.evaluate(FRAME, "edgebank"), "a pandas.DataFrame is no scorer; give a run"),
     "a predictor for a run": (lambda r, p: tsnn.evaluate(p, FRAME), "evaluate the run itself, as predictor.run"),
-    "a class for a scorer": (lambda r, p: tsnn.evaluate(Popularity, FRAME), "Popularity is a class; give a run"),
+    "a class for a scorer": (
+        lambda r, p: tsnn.evaluate(Popularity, FRAME),
+        "Popularity is a class; give an object of it",
+    ),
     "a model for a run": (lambda r, p: tsnn.evaluate(r.model, FRAME), "a TSNN is no scorer"),
     "a visibility misspelt": (lambda r, p: tsnn.evaluate("edgebank", FRAME, "stric"), "did you mean 'strict'?"),
     "a number for a visibility": (lambda r, p: tsnn.Visibility.parse(5), "visibility 5 is none of strict, arrival"),

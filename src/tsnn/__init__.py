@@ -5,12 +5,14 @@ import typing
 
 if typing.TYPE_CHECKING:
     from tsnn.api import evaluate, train
+    from tsnn.asof.facts import facts
     from tsnn.config import Config
     from tsnn.data.events import EventStream, make_stream
     from tsnn.data.table import from_arrays, from_pandas, from_polars, from_temporal_data, read_table
-    from tsnn.errors import ConfigError, InputError, RunError, TsnnError
+    from tsnn.errors import ConfigError, ContractError, InputError, RunError, TsnnError
     from tsnn.evaluation.baselines import baseline
     from tsnn.evaluation.catalog import default_split, load
+    from tsnn.evaluation.contracts import check_scorer
     from tsnn.evaluation.model import ModelScorer
     from tsnn.online.predictor import Predictor
     from tsnn.training.run import Run
@@ -19,6 +21,7 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "Config",
     "ConfigError",
+    "ContractError",
     "EventStream",
     "InputError",
     "ModelScorer",
@@ -28,8 +31,10 @@ __all__ = [
     "TsnnError",
     "Visibility",
     "baseline",
+    "check_scorer",
     "default_split",
     "evaluate",
+    "facts",
     "from_arrays",
     "from_pandas",
     "from_polars",
@@ -44,6 +49,7 @@ __all__ = [
 _HOME = {
     "Config": "tsnn.config",
     "ConfigError": "tsnn.errors",
+    "ContractError": "tsnn.errors",
     "EventStream": "tsnn.data.events",
     "InputError": "tsnn.errors",
     "ModelScorer": "tsnn.evaluation.model",
@@ -53,8 +59,10 @@ _HOME = {
     "TsnnError": "tsnn.errors",
     "Visibility": "tsnn.types",
     "baseline": "tsnn.evaluation.baselines",
+    "check_scorer": "tsnn.evaluation.contracts",
     "default_split": "tsnn.evaluation.catalog",
     "evaluate": "tsnn.api",
+    "facts": "tsnn.asof.facts",
     "from_arrays": "tsnn.data.table",
     "from_pandas": "tsnn.data.table",
     "from_polars": "tsnn.data.table",

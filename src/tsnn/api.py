@@ -20,6 +20,7 @@ from tsnn.evaluation.baselines import ROSTER, baseline, meant_baseline
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.catalog import Data, default_split, load
 from tsnn.evaluation.evaluate import evaluate as evaluate_scorer
+from tsnn.evaluation.method import Method, as_scorer
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import Scorer
 from tsnn.files import check_folder_target
@@ -31,7 +32,6 @@ from tsnn.types import Visibility, Watch
 from tsnn.words import kind_of
 
 RUNS = Path("runs")  # where a run goes that has been given no place
-_SCORER = ("name", "spec", "fit", "reset_state", "update", "score")
 
 
 def train(
@@ -75,7 +75,7 @@ def _fresh_folder(data: str) -> Path:
 
 
 def evaluate(
-    scorer: Run | Scorer | str | Path,
+    scorer: Run | Scorer | Method | str | Path,
     data: Data,
     visibility: str | Visibility | Question = "strict",
     *,
@@ -90,7 +90,8 @@ def evaluate(
     """The figures of a run, of a baseline or of a scorer of your own, with the card they hold under.
 
     Args:
-        scorer: a run or its folder, a baseline's name such as "edgebank", or any scorer, which is fitted here.
+        scorer: a run or its folder, a baseline's name such as "edgebank", or a scorer or method of your own, which is
+            fitted here, and refused if it knows what it may not see.
         data: as in `train`, or a split. A table is read as the run's own was, where nothing else is said.
         visibility: what a scored event may see: "strict", "arrival" or "batch:N". Or a whole `Question`.
         protocol: "stream", "dgb" or "tgb"; by default that of the data.
@@ -123,8 +124,7 @@ def asked_of(scorer: Any, data: Data, seed: int, **columns: Any) -> tuple[Scorer
         run = Run.of(scorer)
         split = _split_of(data, run, columns)
         return ModelScorer(run.model, split.stream), split, run.question
-    _check_scorer(scorer)
-    return scorer, _split_of(data, None, columns), Question()
+    return _own_scorer(scorer), _split_of(data, None, columns), Question()
 
 
 def _split_of(data: Data, run: Run | None, columns: dict[str, Any]) -> Split:
@@ -139,12 +139,13 @@ def _split_of(data: Data, run: Run | None, columns: dict[str, Any]) -> Split:
     return default_split(stream)
 
 
-def _check_scorer(scorer: Any) -> None:
-    if isinstance(getattr(scorer, "run", None), Run):
-        raise InputError(f"{kind_of(scorer)} goes on where its run ended; evaluate the run itself, as predictor.run.")
-    lacks = [name for name in _SCORER if not hasattr(scorer, name)]
-    if isinstance(scorer, type) or lacks:
-        what = f"{scorer.__name__} is a class" if isinstance(scorer, type) else f"{kind_of(scorer)} is no scorer"
+def _own_scorer(given: Any) -> Scorer:
+    """The scorer that somebody wrote, or the one that their method makes."""
+    if isinstance(getattr(given, "run", None), Run):
+        raise InputError(f"{kind_of(given)} goes on where its run ended; evaluate the run itself, as predictor.run.")
+    if not hasattr(given, "score"):
         raise InputError(
-            f"{what}; give a run or its folder, the name of a baseline, or an object with {', '.join(_SCORER)}."
+            f"{kind_of(given)} is no scorer; give a run or its folder, the name of a baseline, or a method of your own "
+            "with observe(row) and score(src, candidates, t)."
         )
+    return as_scorer(given)

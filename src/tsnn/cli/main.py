@@ -16,6 +16,8 @@ from tsnn.cli.data import app as data_app
 from tsnn.cli.demo import demo
 from tsnn.cli.evaluate import evaluate
 from tsnn.cli.explain import explain
+from tsnn.cli.facts import facts
+from tsnn.cli.label import label
 from tsnn.cli.log import app as log_app
 from tsnn.cli.recommend import recommend
 from tsnn.cli.report import report
@@ -58,6 +60,8 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(recommend)
 app.command()(explain)
+app.command()(facts)
+app.command()(label)
 app.command()(serve)
 app.command()(reproduce)
 app.command()(tune)

@@ -217,6 +217,10 @@ class EventStream(Brief, Helpful):
             if values is not None:
                 object.__setattr__(self, column, _read_only(values))
 
+    def __deepcopy__(self, memo: object) -> EventStream:
+        """The same one: nothing can change it."""
+        return self
+
     @property
     def undirected(self) -> bool:
         """Whether an event is one of two equals, seen from both ends."""

@@ -70,7 +70,7 @@ def read_table(
     an earlier one in everything that is read, and `missing_relation` is the kind of events without one. Events are
     `undirected`, those of two equals, if `like` or the file says so as well.
     """
-    table, own = _open(path), stored_description(path)
+    table, own = open_file(path), stored_description(path)
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     roles = _roles(table.columns, named, like, own)
     told = like or own or Description()
@@ -187,14 +187,15 @@ def from_temporal_data(
 
 def open_table(path: Path | str) -> dict[str, NDArray[Any]]:
     """The columns of a CSV or Parquet file that has no empty cells, by name."""
-    columns = _open(path).columns
+    columns = open_file(path).columns
     for label, column in columns.items():
         if column.null_count and pa.types.is_integer(column.type):
             raise InputError(f"column {label!r} has {column.null_count} empty cells; fill them in or drop those rows.")
     return {label: as_numpy(column) for label, column in columns.items()}
 
 
-def _open(path: Path | str) -> Table:
+def open_file(path: Path | str) -> Table:
+    """The columns of a CSV or Parquet file as they are."""
     if not isinstance(path, str | Path):
         raise InputError(f"{kind_of(path)} is no path of a table; tsnn.load reads frames as well.")
     path = Path(path)
