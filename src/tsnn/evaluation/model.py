@@ -11,10 +11,21 @@ from tsnn.engine.engine import commit, make_store, pick_engine, run_update, scor
 from tsnn.errors import InputError
 from tsnn.evaluation.scorer import Block
 from tsnn.memory.versions import Versions
-from tsnn.model.head import ScoreParts
-from tsnn.model.tsnn import TSNN
+from tsnn.model.head import ScoreParts, scalars
+from tsnn.model.tsnn import TSNN, Compared
+from tsnn.plan.chunk import ScorePlan
 from tsnn.plan.planner import PlanSpec
 from tsnn.types import F64
+
+COUNTS_ONLY = (
+    "This run learned nothing beyond counts: its scores come from counts, gaps and paths alone, "
+    "without states and frames."
+)
+
+
+def remark_of(model: TSNN) -> str:
+    """What has to be known wherever a figure or an answer of a model is shown; mostly nothing."""
+    return "" if model.head.geometry_weight else COUNTS_ONLY
 
 
 class ModelScorer:
@@ -65,3 +76,17 @@ class ModelScorer:
         self.parts = score(self.model, self._engine, versions, plan.score, plan.stream).parts
         values: F64 = self.parts.total.double().cpu().numpy()
         return values
+
+    @torch.no_grad()
+    def with_average_geometry(
+        self, plan: ScorePlan, versions: Versions, stream: EventStream
+    ) -> tuple[ScoreParts, ScoreParts]:
+        """What scores are made of, and what they were if all candidates had the average of the geometric columns."""
+        model = self.model
+        compared = self._engine.compare(model, versions, plan, None, None)
+        own = compared.scalars
+        if own is None:
+            own = scalars(compared.geometry, model.head.weights().rho_kappa, model.config.model)
+        average = Compared(compared.geometry, scalars=own.mean(0).expand_as(own))  # the vectors go too
+        data = model.data_features(plan)
+        return model.decode(compared, plan, stream, data), model.decode(average, plan, stream, data)

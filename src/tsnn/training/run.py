@@ -32,7 +32,7 @@ from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.errors import InputError, RunError
 from tsnn.evaluation.catalog import Data, default_split, load, suite_of
-from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.model import ModelScorer, remark_of
 from tsnn.evaluation.replay import Listener, Replayed, replay
 from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN, StreamShape
@@ -47,10 +47,6 @@ DATA = "data.json"
 IDS = "ids.parquet"
 METRICS = "metrics.json"
 FORMAT = "1"
-COUNTS_ONLY = (
-    "This run learned nothing beyond counts: its scores come from counts, gaps and paths alone, "
-    "without states and frames."
-)
 STATE_FILES = (CONFIG, WEIGHTS, STATE, IDS)  # the model and its state
 
 
@@ -87,14 +83,15 @@ class Run(Brief, Helpful):
     @property
     def remark(self) -> str:
         """What has to be known wherever a figure or an answer of this run is shown; mostly nothing."""
-        return "" if self.model.head.geometry_weight else COUNTS_ONLY
+        return remark_of(self.model)
 
     def brief(self) -> dict[str, object]:
         """Where it is, of what, how good, and its settings as far as they are not the usual ones."""
         test = self.metrics.get("metrics", {}).get("test", {})
         figures = {f"test {name}": f"{test[name]:.4g}" for name in ("ap", "mrr") if name in test}
         about = {"folder": self.folder, "data": self.metrics.get("data", ""), "visibility": self.question.visibility}
-        return {**about, **figures, "config": self.config}
+        remark = {"remark": self.remark} if self.remark else {}
+        return {**about, **figures, **remark, "config": self.config}
 
     def _repr_html_(self) -> str:
         return super()._repr_html_() + html_table(_figures(self.metrics)) + f"<p>{html.escape(self.remark)}</p>"
