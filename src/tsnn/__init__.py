@@ -13,8 +13,9 @@ if typing.TYPE_CHECKING:
     from tsnn.evaluation.evaluate import evaluate
     from tsnn.evaluation.model import ModelScorer
     from tsnn.online.predictor import Predictor
+    from tsnn.runs.seeds import SeedRuns, train_seeds
+    from tsnn.runs.train import train
     from tsnn.training.run import Run
-    from tsnn.training.train import train
     from tsnn.types import Visibility
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Predictor",
     "Run",
     "RunError",
+    "SeedRuns",
     "TsnnError",
     "Visibility",
     "baseline",
@@ -39,6 +41,7 @@ __all__ = [
     "make_stream",
     "read_table",
     "train",
+    "train_seeds",
 ]
 
 # Loaded when first asked for: whoever wants one name should not wait for what the others need.
@@ -51,6 +54,7 @@ _HOME = {
     "Predictor": "tsnn.online.predictor",
     "Run": "tsnn.training.run",
     "RunError": "tsnn.errors",
+    "SeedRuns": "tsnn.runs.seeds",
     "TsnnError": "tsnn.errors",
     "Visibility": "tsnn.types",
     "baseline": "tsnn.evaluation.baselines",
@@ -63,7 +67,8 @@ _HOME = {
     "load": "tsnn.evaluation.catalog",
     "make_stream": "tsnn.data.events",
     "read_table": "tsnn.data.table",
-    "train": "tsnn.training.train",
+    "train": "tsnn.runs.train",
+    "train_seeds": "tsnn.runs.seeds",
 }
 
 

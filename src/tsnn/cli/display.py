@@ -16,6 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tsnn.data.preview import IGNORED, Preview
+from tsnn.evaluation.formats import Figure
 from tsnn.types import Progress, unwatched
 
 console = Console(stderr=True)  # progress and remarks; results go to standard output
@@ -86,16 +87,27 @@ SHOWN = (("val", "ap"), ("val", "mrr"), ("test", "ap"), ("test", "auc"), ("test"
 
 def print_figures(results: list[dict[str, Any]]) -> None:
     """One row per scorer, the main figures, and underneath what they hold under; `--json` has all of them."""
-    first = results[0]
-    card = first["card"]
-    names = [(part, metric) for part, metric in SHOWN if metric in first["metrics"].get(part, {})]
+    _print_main({result["scorer"]: result["metrics"] for result in results}, results[0]["card"])
+
+
+def print_summary(found: dict[str, Any]) -> None:
+    """The same of runs that differ in their seed: means and deviations, as `report.json` has them."""
+    count = len(found["seeds"])
+    _print_main(found["figures"], found["card"], f", mean ± deviation of {count} seeds" if count > 1 else "")
+
+
+def _print_main(scorers: dict[str, Any], card: dict[str, Any], over: str = "") -> None:
+    """Figures are numbers, or what `summary` made of numbers."""
+    first = next(iter(scorers.values()))
+    names = [(part, metric) for part, metric in SHOWN if metric in first.get(part, {})]
     # Headings may wrap, names may not: in a narrow terminal "edgebank:u…" could be any of its memories.
-    table = Table(Column("scorer", no_wrap=True), title=f"{first['data']}, visibility {card['visibility']}")
+    title = f"{card['data']['name']}, visibility {card['visibility']}{over}"
+    table = Table(Column("scorer", no_wrap=True), title=title)
     for part, metric in names:
         table.add_column(f"{part.replace('_', ' ')} {metric.upper()}", justify="right")
-    for result in results:
-        values = [result["metrics"].get(part, {}).get(metric) for part, metric in names]
-        table.add_row(result["scorer"], *("" if v is None else f"{v:.2f}" if v > 1 else f"{v:.4f}" for v in values))
+    for scorer, metrics in scorers.items():
+        values = [metrics.get(part, {}).get(metric) for part, metric in names]
+        table.add_row(scorer, *("" if v is None else str(_figure(v)) for v in values))
     out = Console()
     out.print(table)
     remark = f"Protocol {card['protocol']}: {card['updates']}. Negatives: {card['negatives']['strategy']}. "
@@ -103,3 +115,7 @@ def print_figures(results: list[dict[str, Any]]) -> None:
     if card["question"].get("direction") == "undirected":
         remark += "Events: undirected, either end is asked for the other. "
     out.print(remark + f"Figures: {card['aggregation']}.", style="dim", highlight=False)
+
+
+def _figure(value: Any) -> Figure:
+    return Figure.read(value) if isinstance(value, dict) else Figure(value)

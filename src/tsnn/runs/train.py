@@ -1,4 +1,4 @@
-"""From a stream to a finished run: train, replay the stream once for all that is wanted of it, compare, save."""
+"""From a stream to a finished run: train, replay once for all that is wanted of it, compare, save, report."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from tsnn.evaluation.scorer import Scorer
 from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.planner import PlanSpec
+from tsnn.report.page import write_report
+from tsnn.report.trace import Tracer
 from tsnn.training.run import CONFIG, METRICS, FinalState, Run, save_run
 from tsnn.training.tensorboard import TensorBoard
 from tsnn.training.trainer import Trainer, check_device
@@ -42,7 +44,7 @@ def train(
     follow: Follow = lambda scorer, questions: (),
     progress: Progress = unwatched,
 ) -> Run:
-    """Train on a stream's own split and leave a run folder; an interrupted call goes on where it stopped.
+    """Train on a stream's own split and leave a run folder with its report; an interrupted call goes on.
 
     With `compare`, the heuristics and the `features` baseline are evaluated beside the model. `follow` makes further
     listeners to the one replay that gives the figures and the final state.
@@ -76,14 +78,15 @@ def train(
         progress(i + 1, len(rivals), f"fitting {rival.name}")
     scorer = ModelScorer(model, split.stream)
     questions = make_questions(split, question)
-    final = FinalState(scorer, split.stream)
-    results = _figures(scorer, split.stream, questions, rivals, [final, *follow(scorer, questions)], progress)
+    final, tracer = FinalState(scorer, split.stream), Tracer(scorer, questions)
+    results = _figures(scorer, split.stream, questions, rivals, [final, tracer, *follow(scorer, questions)], progress)
     metrics, *baselines = (result.to_dict() for result in results)
     if compare:
         metrics["baselines"] = baselines
     metrics["training"] = {"epochs": course.epoch, "best_epoch": course.best_epoch, "validation": course.best_metric}
     run = save_run(folder, model, split.stream, metrics, final.tensors)
     (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+    write_report(run, tracer.trace())
     return run
 
 
