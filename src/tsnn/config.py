@@ -153,7 +153,8 @@ class Config(_Section):
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             if first["type"] == "extra_forbidden":
-                raise ConfigError(f"there is no setting {where}; docs/api/configuration.md lists them all.") from None
+                listed = "print(tsnn.Config().to_toml()) in Python lists them all"
+                raise ConfigError(f"there is no setting {where}; {listed}.") from None
             reason = first["msg"].removeprefix("Value error, ").rstrip(".")
             raise ConfigError(f"configuration {where}: {reason}.") from None
 

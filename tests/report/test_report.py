@@ -25,8 +25,8 @@ from tsnn.report.figures import LOSSES, calibration, shares, slice_bars
 from tsnn.report.page import write_comparison, write_report
 from tsnn.report.trace import Trace
 from tsnn.report.view import make_view, trace_run
-from tsnn.runs.train import train
 from tsnn.training.run import Run
+from tsnn.training.train import train
 from tsnn.types import Visibility
 
 DATA = "synthetic:roles:events=600,nodes=40"

@@ -17,10 +17,10 @@ from tsnn.data.events import EventStream
 from tsnn.errors import InputError
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.model.tsnn import TSNN
-from tsnn.runs.train import train
 from tsnn.theory.sample import fit_dense, sample_events, sample_rows
 from tsnn.theory.verify import Verification, verify
 from tsnn.training.run import Run
+from tsnn.training.train import train
 from tsnn.training.trainer import build_model
 
 DATA = "synthetic:roles:events=600,nodes=40"

@@ -16,8 +16,8 @@ from tsnn.evaluation.baselines import COMPARED, baseline
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import evaluate
 from tsnn.evaluation.model import ModelScorer
-from tsnn.runs.train import train
 from tsnn.training.run import STATE, Run, final_state, read_tensors
+from tsnn.training.train import train
 from tsnn.training.trainer import build_model
 
 DATA = "synthetic:roles:events=600,nodes=40"

@@ -61,6 +61,8 @@ def shown_bar(quiet: bool) -> Iterator[Progress]:
     if quiet:
         yield unwatched
         return
+    from tsnn.kernel_cache import telling
+
     columns = (TextColumn("{task.description}"), BarColumn(), _Pace(), TimeRemainingColumn())
     bars = rich_progress.Progress(*columns, console=console)
 
@@ -76,7 +78,8 @@ def shown_bar(quiet: bool) -> Iterator[Progress]:
         bars.start()
 
     try:
-        yield show
+        with telling(show) as progress:
+            yield progress
     finally:
         if bars.tasks:
             bars.stop()

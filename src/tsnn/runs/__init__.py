@@ -1,4 +1,4 @@
-"""One call from data to finished runs.
+"""One call from data to runs with their reports.
 
-train   one run: trained, evaluated, compared, saved, reported     seeds   several that differ in their seed alone
+train   one run     seeds   several that differ in their seed alone
 """

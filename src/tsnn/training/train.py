@@ -1,0 +1,106 @@
+"""From a stream to a finished run: train, replay the stream once for all that is wanted of it, compare, save."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
+from pathlib import Path
+
+import torch
+
+from tsnn.config import Config
+from tsnn.data.direction import looks_undirected
+from tsnn.data.events import EventStream
+from tsnn.data.question import Question
+from tsnn.errors import RunError
+from tsnn.evaluation.card import Result
+from tsnn.evaluation.catalog import default_split, load
+from tsnn.evaluation.evaluate import compared_baselines, make_questions, validation_metric
+from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.questions import Questions
+from tsnn.evaluation.replay import Answers, Listener, answers_of, figures, replay
+from tsnn.evaluation.scorer import Scorer
+from tsnn.files import write_text
+from tsnn.model.tsnn import TSNN
+from tsnn.plan.planner import PlanSpec
+from tsnn.training.run import CONFIG, METRICS, FinalState, Run, save_run
+from tsnn.training.tensorboard import TensorBoard
+from tsnn.training.trainer import Trainer, check_device
+from tsnn.types import Progress, unwatched
+
+Follow = Callable[[ModelScorer, Questions], Sequence[Listener]]
+
+
+def train(
+    data: str | Path | EventStream,
+    out: str | Path,
+    config: Config | None = None,
+    *,
+    compare: bool = True,
+    follow: Follow = lambda scorer, questions: (),
+    progress: Progress = unwatched,
+) -> Run:
+    """Train on a stream's own split and leave a run folder; an interrupted call goes on where it stopped.
+
+    With `compare`, the heuristics and the `features` baseline are evaluated beside the model. `follow` makes further
+    listeners to the one replay that gives the figures and the final state.
+    """
+    config = config or Config()
+    folder = Path(out)
+    if (folder / METRICS).exists():
+        raise RunError(f"{folder} already holds a finished run; choose another folder.")
+    stream = data if isinstance(data, EventStream) else load(data)
+    if doubt := looks_undirected(stream):
+        warnings.warn(doubt, stacklevel=2)
+    split = default_split(stream)
+    question = Question.of(config.train)
+    check_device(config.train)  # before anything is written
+    torch.set_num_threads(1)  # the recurrence is sequential; a second thread only gets in its way
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / CONFIG, config.to_toml())
+    measure = validation_metric(split, question)
+
+    def validate(model: TSNN) -> float:
+        return measure(ModelScorer(model, split.stream))
+
+    with closing(TensorBoard(folder / "tensorboard")) if config.train.tensorboard else nullcontext() as board:
+        model, course = Trainer(config, split, validate, folder, progress, board).run()
+    rivals = compared_baselines(split.stream, config.train.seed) if compare else []
+    for i, rival in enumerate(rivals):
+        progress(i, len(rivals), f"fitting {rival.name}")
+        rival.fit(split, question)
+        progress(i + 1, len(rivals), f"fitting {rival.name}")
+    scorer = ModelScorer(model, split.stream)
+    questions = make_questions(split, question)
+    final = FinalState(scorer, split.stream)
+    results = _figures(scorer, split.stream, questions, rivals, [final, *follow(scorer, questions)], progress)
+    metrics, *baselines = (result.to_dict() for result in results)
+    if compare:
+        metrics["baselines"] = baselines
+    metrics["training"] = {"epochs": course.epoch, "best_epoch": course.best_epoch, "validation": course.best_metric}
+    run = save_run(folder, model, split.stream, metrics, final.tensors)
+    (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+    return run
+
+
+def _figures(
+    scorer: ModelScorer,
+    stream: EventStream,
+    questions: Questions,
+    rivals: Sequence[Scorer],
+    listeners: Sequence[Listener],
+    progress: Progress,
+) -> list[Result]:
+    """Figures of the model, then of its rivals, from one replay of the model that the listeners follow too."""
+    own = Answers(questions)
+    # Rivals that read no more than the plain counts, which every plan has, are scored in that same replay.
+    beside = {rival.name: answers_of(rival, questions) for rival in rivals if rival.spec == PlanSpec()}
+    replay(scorer, stream, [own, *beside.values(), *listeners], progress=progress, text="evaluating")
+    found = [own.result(scorer.name)]
+    for rival in rivals:
+        if rival.name in beside:
+            found.append(beside[rival.name].result(rival.name))
+        else:
+            found.append(figures(rival, stream, questions, progress, f"comparing with {rival.name}"))
+    return found
