@@ -102,12 +102,13 @@ def print_summary(found: dict[str, Any]) -> None:
 def _print_main(scorers: dict[str, Any], card: dict[str, Any], over: str = "") -> None:
     """Figures are numbers, or what `summary` made of numbers."""
     first = next(iter(scorers.values()))
-    names = [(part, metric) for part, metric in SHOWN if metric in first.get(part, {})]
+    shown = [name for name in SHOWN if not over or name[0] == "test"]  # with deviations there is no room for all
+    names = [(part, metric) for part, metric in shown if metric in first.get(part, {})]
     # Headings may wrap, names may not: in a narrow terminal "edgebank:u…" could be any of its memories.
     title = f"{card['data']['name']}, visibility {card['visibility']}{over}"
     table = Table(Column("scorer", no_wrap=True), title=title)
     for part, metric in names:
-        table.add_column(f"{part.replace('_', ' ')} {metric.upper()}", justify="right")
+        table.add_column(f"{part.replace('_', ' ')} {metric.upper()}", justify="right", no_wrap=bool(over))
     for scorer, metrics in scorers.items():
         values = [metrics.get(part, {}).get(metric) for part, metric in names]
         table.add_row(scorer, *("" if v is None else str(_figure(v)) for v in values))

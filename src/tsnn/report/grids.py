@@ -59,7 +59,13 @@ def methods(views: Sequence[View]) -> list[Method]:
     for view in views:
         for result in view.metrics.get("baselines", []):
             baselines.setdefault(result["scorer"], {})[_seed(view)] = result
-    return found + [Method(name, list(by_seed.values()), own=False) for name, by_seed in baselines.items()]
+    return found + [Method(name, _distinct(list(of.values())), own=False) for name, of in baselines.items()]
+
+
+def _distinct(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One result of a heuristic, whose figures no seed changes."""
+    same = all(result["metrics"] == results[0]["metrics"] for result in results)
+    return results[:1] if same else results
 
 
 def _seed(view: View) -> Any:
@@ -103,7 +109,7 @@ def set_grids(views: Sequence[View]) -> Iterator[SetGrid]:
 
 def counted(title: str, events: int | None) -> str:
     """The title of a grid, which says how many events it rests on."""
-    return title if events is None else f"{title}, {events:,} events"
+    return title if events is None else f"{title}, {events:,} {'event' if events == 1 else 'events'}"
 
 
 def headline(views: Sequence[View]) -> str:

@@ -23,6 +23,7 @@ from tsnn.report.grids import (
     json_figures,
     latex_text,
     markdown_text,
+    methods,
     set_grids,
 )
 from tsnn.report.trace import Trace
@@ -110,7 +111,8 @@ def _figure_tables(views: Sequence[View]) -> str:
     for same in groups:
         if len(views) > 1:
             parts.append(f'<p class="note">{escape(headline(same))}</p>')
-        parts.append(f'<div class="grid">{"".join(map(_figure_table, set_grids(same)))}</div>')
+        beside = "" if any(len(method.results) > 1 for method in methods(same)) else ' class="grid"'  # ± needs room
+        parts.append(f"<div{beside}>{''.join(map(_figure_table, set_grids(same)))}</div>")
     return "".join(parts)
 
 
@@ -200,7 +202,7 @@ def _made_of(views: Sequence[View]) -> str:
     notes = []
     for view in views:
         shares = figures.shares(view.replayed).items()
-        notes.append(f"{_of(view, views)}{', '.join(f'{name} {100 * share:.0f} %' for name, share in shares)}.")
+        notes.append(f"{_of(view, views)}{', '.join(f'{name} {100 * share:z.0f} %' for name, share in shares)}.")
         drawn.append(_named(figures.margin_over_time(view.replayed), view, views))
     text = (
         "Geometric: the transported distance. Residual: the network on features, which reads that distance too. "
