@@ -200,8 +200,12 @@ def distributions(trace: Trace) -> str:
 def slice_bars(views: Sequence[View], measure: str, title: str, best: float) -> str:
     """One figure by slice, groups apart, a dot for each run; those of few events are pale."""
     found = [{(s.by, s.slice): s for s in view.replayed.slices} for view in views]
-    events = {key: s.count for slices in reversed(found) for key, s in slices.items()}
-    order = list(dict.fromkeys(key for slices in found for key in slices))
+    events: dict[tuple[str, str], list[int]] = {}  # of each slice; runs on other data have others
+    for slices in found:
+        for key, one in slices.items():
+            events.setdefault(key, []).append(one.count)
+    groups = list(dict.fromkeys(group for group, _ in events))
+    order = sorted(events, key=lambda key: groups.index(key[0]))
     y = 0.0
     places: list[float] = []
     heads: list[tuple[float, str]] = []
@@ -216,9 +220,9 @@ def slice_bars(views: Sequence[View], measure: str, title: str, best: float) -> 
             beside = 0.26 * (i - (len(views) - 1) / 2)  # equal values must not hide each other
             dots = [(slices[key], y + beside) for key, y in zip(order, places, strict=True) if key in slices]
             _dots(axes, dots, measure, f"C{i}", folded(view.name))
-        axes.set_yticks(places, [f"{name} (n={events[by, name]:,})" for by, name in order])
+        axes.set_yticks(places, [f"{name} (n={_counts(events[by, name])})" for by, name in order])
         for label, key in zip(axes.get_yticklabels(), order, strict=True):
-            label.set_color(INK if events[key] >= FIRM else FAINT)
+            label.set_color(INK if max(events[key]) >= FIRM else FAINT)
         place = axes.get_yaxis_transform()
         for height, group in heads:
             axes.text(0.01, height, group, transform=place, fontweight="bold", va="center", color=INK)
@@ -227,6 +231,10 @@ def slice_bars(views: Sequence[View], measure: str, title: str, best: float) -> 
         if len(views) > 1:
             _legend_below(axes, 2)
     return svg.getvalue()
+
+
+def _counts(events: Sequence[int]) -> str:
+    return " or ".join(f"{count:,}" for count in dict.fromkeys(events))
 
 
 def _dots(axes: Axes, dots: Sequence[tuple[Slice, float]], measure: str, color: str, name: str) -> None:
