@@ -175,15 +175,17 @@ def test_a_failure_is_status_one_and_does_not_replace_the_record(run):
     assert (run.folder / "verify.json").read_bytes() == before
 
 
-def test_a_table_needs_its_path(tmp_path):
+def test_a_run_finds_its_table_again_or_is_told_where_it_is(tmp_path):
     rows = "\n".join(f"{i % 5},{i % 3 + 5},{i}" for i in range(80))
     table, other = tmp_path / "log.csv", tmp_path / "other.csv"
     table.write_text(f"src,dst,t\n{rows}\n")
     other.write_text(f"src,dst,t\n{rows}\n0,6,90\n")
     made = train(table, tmp_path / "run", Config.build(overrides=TINY), compare=False)
-    assert "--data" in str(invoke(str(made.folder)).exception)
+    assert invoke(str(made.folder), "--sample", "1").exit_code == 0
     assert "not the data" in str(invoke(str(made.folder), "--data", str(other)).exception)
-    assert invoke(str(made.folder), "--data", str(table), "--sample", "1").exit_code == 0
+    moved = table.rename(tmp_path / "moved.csv")
+    assert "--data" in str(invoke(str(made.folder)).exception)
+    assert invoke(str(made.folder), "--data", str(moved), "--sample", "1").exit_code == 0
 
 
 def test_a_missing_run_is_refused():
