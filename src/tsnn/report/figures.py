@@ -14,9 +14,10 @@ import matplotlib
 import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from tsnn.evaluation.formats import Figure
 from tsnn.evaluation.slices import FIRM, Slice
 from tsnn.report.trace import PARTS, Trace
 from tsnn.report.view import View
@@ -66,12 +67,12 @@ def drawing(label: str, height: float = 2.7) -> Iterator[tuple[Axes, io.StringIO
     """Axes in the page's style, and a text that holds their SVG element once the block is left."""
     svg = io.StringIO()
     with matplotlib.rc_context(STYLE | {"svg.hashsalt": label}):
-        figure = Figure(figsize=(4.3, height), layout="constrained")
+        figure = Drawing(figsize=(4.3, height), layout="constrained")
         yield figure.subplots(), svg
         svg.write(_element(figure, label))
 
 
-def _element(figure: Figure, label: str) -> str:
+def _element(figure: Drawing, label: str) -> str:
     """`label` says in words what the figure shows."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
@@ -330,8 +331,8 @@ def stages(trace: Trace) -> str:
 
 
 def number(value: float) -> str:
-    """Per cent with two digits, fractions with four."""
-    return f"{value:.2f}" if abs(value) > 1 else f"{value:.4f}"
+    """A figure as tables print it."""
+    return Figure(value).shown
 
 
 def _binned(at: Any, values: F64, bins: int) -> tuple[F64, F64]:
