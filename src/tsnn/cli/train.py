@@ -51,11 +51,11 @@ def train(
 
 
 def _train(stream: EventStream, out: Path, settings: Config, compare: bool, json: bool) -> None:
+    from tsnn import api
     from tsnn.report.page import REPORT
-    from tsnn.runs.train import train as train_run
 
     with shown_bar(json) as progress:
-        run = train_run(stream, out, settings, compare=compare, progress=progress)
+        run = api.train(stream, out, settings, compare=compare, progress=progress)
     if json:
         print_json(run.metrics)
         return
@@ -68,11 +68,11 @@ def _train(stream: EventStream, out: Path, settings: Config, compare: bool, json
 def _train_seeds(
     stream: EventStream, out: Path, settings: Config, compare: bool, seeds: int, workers: int | None, json: bool
 ) -> None:
+    from tsnn import api
     from tsnn.report.page import REPORT
-    from tsnn.runs.seeds import train_seeds
 
     with shown_bar(json) as progress:
-        found = train_seeds(stream, out, settings, seeds=seeds, compare=compare, workers=workers, progress=progress)
+        found = api.train_seeds(stream, out, settings, seeds=seeds, compare=compare, workers=workers, progress=progress)
     if json:
         print_json(found.summary)
         return

@@ -12,7 +12,7 @@ from tsnn.config import Config
 from tsnn.data.direction import looks_undirected
 from tsnn.data.events import EventStream
 from tsnn.errors import ConfigError, RunError
-from tsnn.evaluation.catalog import default_split, load
+from tsnn.evaluation.catalog import default_split
 from tsnn.report.grids import summary_of
 from tsnn.report.page import REPORT, write_comparison
 from tsnn.report.trace import Trace
@@ -33,26 +33,18 @@ class SeedRuns:
 
 
 def train_seeds(
-    data: str | Path | EventStream,
-    out: str | Path,
-    config: Config | None = None,
+    stream: EventStream,
+    folder: Path,
+    config: Config,
     *,
-    seeds: int = 5,
+    seeds: int,
     compare: bool = True,
     workers: int | None = None,
     progress: Progress = unwatched,
 ) -> SeedRuns:
-    """Train a run for each of several seeds, from `train.seed` on, in folders of `out`; one process per core.
-
-    Beside them stands a report that compares the runs, with mean and deviation of every figure, also as `report.json`.
-    An interrupted call goes on where it stopped.
-    """
+    """Train a run for each of several seeds, from `train.seed` on, in folders of the folder; one process per core."""
     if seeds < 1:
         raise ConfigError(f"{seeds} seeds leave nothing to train; give 1 or more.")
-    config = config or Config()
-    folder = Path(out)
-    stream = data if isinstance(data, EventStream) else load(data)
-    default_split(stream)  # a stream that cannot be split is refused before anything is written
     if doubt := looks_undirected(stream):
         warnings.warn(doubt, stacklevel=2)
     numbers = range(config.train.seed, config.train.seed + seeds)

@@ -13,18 +13,18 @@ from tsnn.evaluation.replay import Listener
 from tsnn.report.page import write_report
 from tsnn.report.trace import Tracer
 from tsnn.training.run import Run
-from tsnn.training.train import Follow
+from tsnn.training.train import Follow, follow_nothing
 from tsnn.training.train import train as train_run
 from tsnn.types import Progress, unwatched
 
 
 def train(
-    data: str | Path | EventStream,
-    out: str | Path,
-    config: Config | None = None,
+    stream: EventStream,
+    folder: Path,
+    config: Config,
     *,
     compare: bool = True,
-    follow: Follow = lambda scorer, questions: (),
+    follow: Follow = follow_nothing,
     progress: Progress = unwatched,
 ) -> Run:
     """Train on a stream's own split and leave a run folder with its report; an interrupted call goes on.
@@ -38,6 +38,6 @@ def train(
         tracers.append(Tracer(scorer, questions))
         return [*tracers, *follow(scorer, questions)]
 
-    run = train_run(data, out, config, compare=compare, follow=listen, progress=progress)
+    run = train_run(stream, folder, config, compare=compare, follow=listen, progress=progress)
     write_report(run, tracers[0].trace())
     return run
