@@ -102,7 +102,7 @@ def train_seeds(
 def _checked(
     data: Data, out: str | Path | None, config: Settings, columns: dict[str, Any]
 ) -> tuple[EventStream, Path, Config]:
-    """The events, the folder and the settings that are meant; refused here, before anything is said, if they are bad."""
+    """The events, the folder and the settings that are meant; bad ones are refused before anything is said."""
     settings = Config.of(config)
     if out is not None and not isinstance(out, str | Path):
         raise InputError(f"out is {kind_of(out)}; give the folder of the run, and settings as config=...")

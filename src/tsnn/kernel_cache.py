@@ -103,6 +103,7 @@ class _Place:
 
     def __init__(self, function: Callable[..., Any], file: str) -> None:
         path = Path(file).resolve()
+        self._py_file = file  # which Numba names in its warnings
         self._line = function.__code__.co_firstlineno
         self._stamp = source_stamp(path)
         of_folder = hashlib.sha256(str(path.parent).encode()).hexdigest()[:12]  # several copies of the package
