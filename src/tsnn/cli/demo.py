@@ -30,3 +30,5 @@ def demo(
         return
     console.print(f"{out} already holds the demo's run; remove it to train again.")
     print_figures([run.metrics, *run.metrics["baselines"]])
+    if run.remark:
+        console.print(run.remark)

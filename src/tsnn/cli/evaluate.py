@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tsnn.cli.display import print_figures, print_json, shown_bar
+from tsnn.cli.display import console, print_figures, print_json, shown_bar
 from tsnn.cli.options import (
     Candidates,
     Data,
@@ -60,3 +60,5 @@ def evaluate(
         print_json(result)
     else:
         print_figures([result])
+        if found.remark:
+            console.print(found.remark)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tsnn.cli.display import print_json, shown_bar
+from tsnn.cli.display import console, print_json, shown_bar
 from tsnn.cli.options import Data, Json, Seed, TableOptions, VisibilityName, complete_scorer, reads_table
 from tsnn.types import Visibility
 
@@ -27,15 +27,18 @@ def slices(
 ) -> None:
     """Where a scorer loses: repeats, new pairs, new nodes; by the pair's recency and the nodes' degrees."""
     from tsnn.api import asked_of
+    from tsnn.evaluation.model import ModelScorer, remark_of
     from tsnn.evaluation.slices import error_slices
 
     parsed = Visibility.parse(visibility)
     candidate, split, question = asked_of(scorer, data, seed, **table)
     question = replace(question, visibility=parsed, negatives=None)
+    remark = remark_of(candidate.model) if isinstance(candidate, ModelScorer) else ""
     with shown_bar(json) as progress:
         found = error_slices(candidate, split, question, segment, progress)
     if json:
         told = {"scorer": scorer, "data": data, "visibility": visibility, "segment": segment}
+        told |= {"remark": remark} if remark else {}
         print_json({**told, "slices": [asdict(entry) for entry in found]})
         return
     title = f"{scorer} on {data}, {segment}, {visibility}"
@@ -43,3 +46,5 @@ def slices(
     for entry in found:
         shown.add_row(entry.by, entry.slice, f"{entry.count:,}", f"{entry.ap:.2f}", f"{entry.mrr:.4f}")
     Console().print(shown)
+    if remark:
+        console.print(remark)

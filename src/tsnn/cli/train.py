@@ -52,6 +52,7 @@ def train(
 
 def _train(stream: EventStream, out: Path, settings: Config, compare: bool, json: bool) -> None:
     from tsnn import api
+    from tsnn.evaluation.health import in_a_line
     from tsnn.report.page import REPORT
 
     with shown_bar(json) as progress:
@@ -60,6 +61,7 @@ def _train(stream: EventStream, out: Path, settings: Config, compare: bool, json
         print_json(run.metrics)
         return
     print_figures([run.metrics, *run.metrics.get("baselines", [])])
+    console.print(in_a_line(run.metrics["states"]), style="dim", highlight=False)
     if run.remark:
         console.print(run.remark)
     console.print(f"run written to {run.folder}, its report to {run.folder / REPORT}")
@@ -69,6 +71,7 @@ def _train_seeds(
     stream: EventStream, out: Path, settings: Config, compare: bool, seeds: int, workers: int | None, json: bool
 ) -> None:
     from tsnn import api
+    from tsnn.evaluation.health import in_a_line
     from tsnn.report.page import REPORT
 
     with shown_bar(json) as progress:
@@ -77,6 +80,9 @@ def _train_seeds(
         print_json(found.summary)
         return
     print_summary(found.summary)
-    for remark in dict.fromkeys(f"{run.folder.name}: {run.remark}" for run in found.runs if run.remark):
-        console.print(remark)
+    for run in found.runs:
+        if "states" in run.metrics:  # a finished run of an earlier version is taken as it is
+            console.print(f"{run.folder.name}, {in_a_line(run.metrics['states'])}", style="dim", highlight=False)
+        if run.remark:
+            console.print(f"{run.folder.name}: {run.remark}")
     console.print(f"runs written to {out}/seed-*, a report of all to {out / REPORT}")

@@ -50,6 +50,7 @@ def verify(
         print_json(document)
     else:
         _print(outcome)
+        _print_states(loaded)
     if not outcome.passed:
         raise typer.Exit(1)
 
@@ -59,6 +60,7 @@ def _document(run: Run, outcome: Verification) -> dict[str, Any]:
         "data": run.metrics["card"]["data"]["name"],
         "passed": outcome.passed,
         "facts": outcome.facts._asdict(),
+        "states": run.metrics.get("states"),  # for information: nothing of it can fail
         "statements": [asdict(statement) for statement in outcome.statements],
     }
 
@@ -85,3 +87,20 @@ def _print(outcome: Verification) -> None:
         style="dim",
         highlight=False,
     )
+
+
+def _print_states(run: Run) -> None:
+    """What the run's states are like: for information, nothing of it can fail."""
+    from tsnn.evaluation.health import MEASURES
+
+    out = Console()
+    states = run.metrics.get("states")
+    if states is None:
+        out.print("The run is from before its states were measured; tsnn report measures them.", style="dim")
+        return
+    table = Table("", "at the end of the stream", "healthy", title="What the states do")
+    for name, measure in MEASURES.items():
+        table.add_row(measure.title, measure.show(states[name]), measure.limit)
+    out.print(table)
+    if run.remark:
+        out.print(run.remark)

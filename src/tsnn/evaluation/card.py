@@ -48,6 +48,7 @@ class Result(Tabular, Brief, Helpful):
     data: str
     metrics: dict[str, dict[str, float]]
     card: Card
+    remark: str = ""  # what has to be known wherever a figure is shown; mostly nothing
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON would hold it."""
@@ -64,11 +65,12 @@ class Result(Tabular, Brief, Helpful):
         test = self.metrics.get("test", {})
         main = {name: f"{test[name]:.4g}" for name in ("ap", "mrr") if name in test}
         about = {"scorer": self.scorer, "data": self.data, "visibility": self.card.visibility}
-        return {**about, **{f"test {name}": value for name, value in main.items()}}
+        remark = {"remark": self.remark} if self.remark else {}
+        return {**about, **{f"test {name}": value for name, value in main.items()}, **remark}
 
     def _repr_html_(self) -> str:
         under = f"{self.scorer} on {self.data}, visibility {self.card.visibility}, protocol {self.card.protocol}"
-        return f"<p>{html.escape(under)}</p>{html_table(self.columns())}"
+        return f"<p>{html.escape(under)}</p>{html_table(self.columns())}<p>{html.escape(self.remark)}</p>"
 
 
 def data_card(stream: EventStream) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tsnn.data.events import EventStream
 from tsnn.data.question import Question
@@ -12,6 +13,7 @@ from tsnn.evaluation.card import Result
 from tsnn.evaluation.catalog import protocol_of
 from tsnn.evaluation.contracts import spot_check
 from tsnn.evaluation.method import Method, as_scorer
+from tsnn.evaluation.model import ModelScorer, remark_of
 from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import figures
 from tsnn.evaluation.scorer import Scorer
@@ -37,7 +39,8 @@ def evaluate(
     own = as_scorer(scorer)
     own.fit(split, question)
     spot_check(own, split, question)
-    return figures(own, split.stream, questions, progress, f"evaluating {own.name}")
+    remark = remark_of(own.model) if isinstance(own, ModelScorer) else ""
+    return replace(figures(own, split.stream, questions, progress, f"evaluating {own.name}"), remark=remark)
 
 
 def make_questions(

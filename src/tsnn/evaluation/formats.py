@@ -16,7 +16,7 @@ from typing import Any
 UNKNOWN = "n/a"
 COLUMNS = (
     *("run", "scorer", "seed", "data", "fingerprint", "protocol", "visibility"),
-    *("candidates", "negatives", "negatives_seed", "set", "events", "metric", "value"),
+    *("candidates", "negatives", "negatives_seed", "set", "events", "metric", "value", "stateless"),
 )
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -90,9 +90,7 @@ class Grid:
         for place, value in alone.items():
             lines.setdefault(place[self.down], []).append(value)
         return {
-            place
-            for place, value in alone.items()
-            if len(line := lines[place[self.down]]) > 1 and value == max(line)
+            place for place, value in alone.items() if len(line := lines[place[self.down]]) > 1 and value == max(line)
         }
 
 

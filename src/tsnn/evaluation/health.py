@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 
-from tsnn.data.events import EventStream
 from tsnn.data.queries import Share
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.questions import Questions
@@ -67,6 +66,15 @@ class Measure(NamedTuple):
     is_share: bool = True  # shown per cent
     healthy: float | None = None  # it should be below
 
+    def show(self, value: float) -> str:
+        """A value as people read it."""
+        return f"{100 * value:z.0f} %" if self.is_share else f"{value:z.3g}"
+
+    @property
+    def limit(self) -> str:
+        """What is healthy, in words, where that can be said."""
+        return "" if self.healthy is None else f"below {self.show(self.healthy)}"
+
 
 MEASURES = {
     "saturated": Measure(
@@ -74,7 +82,7 @@ MEASURES = {
     ),
     "cosine": Measure(
         "cosine of stalks",
-        "Between the stalks of two nodes, mean: at 1 all nodes have the same one, and no score can tell them apart by it.",
+        "Between the stalks of two nodes, mean: at 1 all nodes have the same one, and no score tells them apart by it.",
         is_share=False,
         healthy=0.7,
     ),
@@ -112,14 +120,9 @@ MEASURES = {
 }
 
 
-def shown(name: str, value: float) -> str:
-    """A number of `Health` as people read it."""
-    return f"{100 * value:.0f} %" if MEASURES[name].is_share else f"{value:.3g}"
-
-
 def in_a_line(health: dict[str, Any]) -> str:
     """The three that matter most."""
-    told = {name: shown(name, health[name]) for name in ("saturated", "cosine", "states")}
+    told = {name: MEASURES[name].show(health[name]) for name in ("saturated", "cosine", "states")}
     return (
         f"states: {told['saturated']} saturated, cosine between nodes {told['cosine']}, "
         f"they make {told['states']} of the score's variance"
@@ -169,9 +172,7 @@ def states_of(store: StateStore, nodes: I64, model: TSNN) -> dict[str, float]:
     rng = np.random.default_rng(_SEED)
     first = rng.integers(len(nodes), size=PAIRS)
     second = (first + 1 + rng.integers(max(len(nodes) - 1, 1), size=PAIRS)) % len(nodes)
-    (h, F), (other_h, other_F) = (
-        [part.double().cpu() for part in store.gather(nodes[at])] for at in (first, second)
-    )
+    (h, F), (other_h, other_F) = ([part.double().cpu() for part in store.gather(nodes[at])] for at in (first, second))
     x = torch.from_numpy(rng.standard_normal(h.shape))
     used, other_used = reflectors(F, config), reflectors(other_F, config)
     turned = transport(x, frame_from=other_used, frame_to=used, eps=config.reflector_eps)

@@ -18,8 +18,9 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from tsnn.evaluation.formats import Figure
+from tsnn.evaluation.health import BRANCHES, MEASURES
 from tsnn.evaluation.slices import FIRM, Slice
-from tsnn.report.trace import PARTS, Trace
+from tsnn.report.trace import Trace
 from tsnn.report.view import View
 from tsnn.types import F64
 
@@ -151,7 +152,7 @@ def margin_over_time(trace: Trace) -> str:
     """Contribution of each part to the margin of the event over its negative, along the test rows."""
     with drawing("what separates an event from its negative, along the test rows") as (axes, svg):
         at, means = _binned(trace.rows, trace.positive - trace.negative, 30)
-        for j, name in enumerate(PARTS):
+        for j, name in enumerate(BRANCHES):
             axes.plot(at, means[:, j], color=PART[name], label=name)
         axes.plot(at, means.sum(1), color=INK, linestyle=":", label="score")
         axes.axhline(0, color=FAINT, linewidth=0.8)
@@ -160,27 +161,37 @@ def margin_over_time(trace: Trace) -> str:
     return svg.getvalue()
 
 
-def shares(trace: Trace) -> dict[str, float]:
-    """Share of each part in the variance of the score over tested candidates: covariance with it over its variance."""
-    table = np.concatenate([trace.positive, trace.negative])
-    total = table.sum(1)
-    spread = float(total.var()) or 1.0
-    return {name: float(np.cov(table[:, j], total, bias=True)[0, 1]) / spread for j, name in enumerate(PARTS)}
-
-
 def share_bars(views: Sequence[View]) -> str:
     """Shares of the parts in the variance of the score, a bar for each run."""
     with drawing("share of each part in the variance of the score", height=1.1 + 0.4 * len(views)) as (axes, svg):
         for i, view in enumerate(reversed(views)):
             left = 0.0
-            for name, share in shares(view.replayed).items():
-                axes.barh(i, 100 * share, left=left, color=PART[name], height=0.6, label=name if i == 0 else None)
-                left += 100 * share
+            for name in BRANCHES:
+                share = 100 * view.states[name]
+                axes.barh(i, share, left=left, color=PART[name], height=0.6, label=name if i == 0 else None)
+                left += share
         axes.set_yticks(range(len(views)), [folded(view.name) for view in reversed(views)] if len(views) > 1 else [""])
         axes.set(title="Share in the variance of the score, %")
         axes.margins(x=0)
         axes.grid(axis="y", visible=False)
         _legend_below(axes, 3)
+    return svg.getvalue()
+
+
+STATES_DRAWN = ("saturated", "cosine", "frames", "states")  # shares and cosines: all of one scale
+
+
+def states_by_epoch(view: View) -> str:
+    """What the states were like after each epoch."""
+    entries = [entry for entry in view.journal if entry.get("states")]
+    epochs = [entry["epoch"] + 1 for entry in entries]
+    with drawing("what states were like after each epoch") as (axes, svg):
+        for name in STATES_DRAWN:
+            values = [entry["states"][name] for entry in entries]
+            axes.plot(epochs, values, marker="o", markersize=3, label=MEASURES[name].title)
+        axes.set_ylim(min(0.0, axes.get_ylim()[0]), max(1.0, axes.get_ylim()[1]))
+        _epochs(axes, "States by epoch, at validation")
+        _legend_below(axes, 2)
     return svg.getvalue()
 
 

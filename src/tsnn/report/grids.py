@@ -119,8 +119,21 @@ def headline(views: Sequence[View]) -> str:
     over = f", mean ± standard deviation over seeds {', '.join(seeds)}" if len(set(seeds)) > 1 else ""
     return (
         f"{card['data']['name']}, visibility {card['visibility']}, protocol {card['protocol']}, "
-        f"negatives {card['negatives']['strategy']}{over}"
+        f"negatives {card['negatives']['strategy']}{over}{_without_states(views)}"
     )
+
+
+def _without_states(views: Sequence[View]) -> str:
+    """Which of the runs learned nothing beyond counts, where some did."""
+    names = stateless(views)
+    if not names:
+        return ""
+    return "; without states" + ("" if len(names) == len(views) else f": {', '.join(names)}")
+
+
+def stateless(views: Sequence[View]) -> list[str]:
+    """The runs that learned nothing beyond counts."""
+    return [view.name for view in views if view.remark]
 
 
 def markdown_text(views: Sequence[View]) -> str:
@@ -145,7 +158,12 @@ def latex_text(views: Sequence[View]) -> str:
 def csv_figures(views: Sequence[View]) -> str:
     """Every figure of every run and of the baselines beside it, a row each."""
     return csv_text(
-        row for view in views for result in view.results for row in tidy(result, run=view.name, seed=_seed(view))
+        row
+        for view in views
+        for result in view.results
+        for row in tidy(
+            result, run=view.name, seed=_seed(view), stateless=bool(view.remark) if result is view.metrics else None
+        )
     )
 
 
@@ -160,5 +178,6 @@ def summary_of(views: Sequence[View]) -> dict[str, Any]:
         "card": views[0].card,
         "runs": [view.name for view in views],
         "seeds": [_seed(view) for view in views],
+        "stateless": stateless(views),
         "figures": {method.name: method.summary() for method in methods(views)},
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 from tsnn.errors import InputError
 from tsnn.evaluation.catalog import PROTOCOLS
+from tsnn.evaluation.health import BRANCHES, MEASURES
 from tsnn.evaluation.slices import FEW, FIRM, Slice
 from tsnn.files import write_text
 from tsnn.report import figures
@@ -70,6 +71,7 @@ def _sections(views: Sequence[View]) -> Iterable[str]:
     yield _cards(views)
     yield _differences(views)
     yield _learning(views)
+    yield _states([view for view in views if view.states])
     traced = [view for view in views if view.trace is not None]
     if not traced:
         yield _section("More", "The data was not at hand, so nothing was replayed; name it with <code>--data</code>.")
@@ -201,14 +203,32 @@ def _made_of(views: Sequence[View]) -> str:
     drawn = [figures.share_bars(views)]
     notes = []
     for view in views:
-        shares = figures.shares(view.replayed).items()
-        notes.append(f"{_of(view, views)}{', '.join(f'{name} {100 * share:z.0f} %' for name, share in shares)}.")
+        shares = ", ".join(f"{name} {MEASURES[name].show(view.states[name])}" for name in BRANCHES)
+        notes.append(f"{_of(view, views)}{shares}.")
         drawn.append(_named(figures.margin_over_time(view.replayed), view, views))
     text = (
         "Geometric: the transported distance. Residual: the network on features, which reads that distance too. "
-        "EdgeBank: the memory of pairs. Of the variance of the score, "
+        "EdgeBank: the memory of pairs. Of what tells the candidates of a question apart, the variance of their scores, "
     )
     return _section("What the score is made of", text + " ".join(notes), drawn)
+
+
+def _states(views: Sequence[View]) -> str:
+    """What the states are like, and how much of the score they make."""
+    if not views:
+        return ""
+    rows = []
+    for name, measure in MEASURES.items():
+        values = [measure.show(view.states[name]) for view in views]
+        rows.append(([measure.title, measure.says, *values, measure.limit], ""))
+    heads = [view.name for view in views] if len(views) > 1 else ["here"]
+    table = _table(["", "what it is", *heads, "healthy"], rows, text=2, stacked=True)
+    drawn = [_named(figures.states_by_epoch(v), v, views) for v in views if any(e.get("states") for e in v.journal)]
+    note = (
+        "Stalks and frames of the nodes that have had an event, at the end of the stream. Where stalks are saturated or "
+        "all alike, or where the score does not listen to them, a figure says nothing about states."
+    )
+    return _section("What the states do", note, drawn, table)
 
 
 def _slices(views: Sequence[View]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tsnn.data.queries import Share
+from tsnn.evaluation.health import BRANCHES, StateHealth
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import Answers, Listener, Replayed
@@ -19,7 +20,6 @@ from tsnn.sheaf.laplacian import graph_laplacian, symmetric
 from tsnn.types import F64, I64
 
 SPECTRA = 150  # active graphs whose spectrum is taken
-PARTS = ("geometric", "residual", "edgebank")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Trace:
     positive: F64  # (n, 3) parts of the event's own score
     negative: F64  # (n, 3) parts of its first negative's
     slices: list[Slice]  # of the tested rows
+    states: dict[str, float]  # `tsnn.evaluation.health.Health`
     energy: F64  # (r,) |h_u - Q_uv h_v|^2 after each event
     smooth: F64  # (r,) |Delta F|^2 of each event
     eigenvalues: F64  # of sampled active graphs, all together
@@ -51,7 +52,8 @@ class Tracer(Listener):
         self._scorer = scorer
         self._slices = Slices(questions)
         self._every = max(int(self.asked.cut[-1]) // SPECTRA, 1)
-        self._parts = [Answers(questions, partial(self._part, name)) for name in PARTS]
+        self._health = StateHealth(scorer, questions)
+        self._parts = [Answers(questions, partial(self._part, name)) for name in BRANCHES]
         self._seconds = {"plan": 0.0, "update": 0.0, "score": 0.0}
         self._energy: list[F64] = []
         self._smooth: list[F64] = []
@@ -63,7 +65,7 @@ class Tracer(Listener):
 
     def hear(self, seen: Replayed, own: Share) -> None:
         """Keep what the block shows."""
-        for listener in (self._slices, *self._parts):
+        for listener in (self._slices, self._health, *self._parts):
             listener.hear(seen, own)
         for stage, seconds in seen.seconds.items():
             self._seconds[stage] += seconds
@@ -79,6 +81,7 @@ class Tracer(Listener):
             positive=np.stack([part.positive for part in tested], axis=1),
             negative=np.stack([part.negative for part in tested], axis=1),
             slices=self._slices.of("test"),
+            states=self._health.measure().to_dict(),
             energy=np.concatenate(self._energy),
             smooth=np.concatenate(self._smooth),
             eigenvalues=np.concatenate([np.zeros(0), *self._eigenvalues]),

@@ -41,6 +41,12 @@ class View:
         return self.trace
 
     @property
+    def states(self) -> dict[str, float]:
+        """What its states are like: as measured after training, or in this replay; empty where neither is at hand."""
+        measured: dict[str, float] = self.metrics.get("states") or (self.trace.states if self.trace else {})
+        return measured
+
+    @property
     def results(self) -> list[dict[str, Any]]:
         """The run's figures, then those of the baselines."""
         return [self.metrics, *self.metrics.get("baselines", [])]

@@ -27,10 +27,11 @@ class TensorBoard:
             self._writer.add_scalar("loss/running", loss, rows)
             self._next = rows + _ROWS
 
-    def epoch(self, epoch: int, losses: dict[str, float], validation: float) -> None:
-        """The means of an epoch's losses, and its validation figure."""
-        for name, loss in losses.items():
-            self._writer.add_scalar(f"losses/{name}", loss, epoch + 1)
+    def epoch(self, epoch: int, losses: dict[str, float], validation: float, states: dict[str, float]) -> None:
+        """The means of an epoch's losses, its validation figure, and what its states were like then."""
+        for group, values in (("losses", losses), ("states", states)):
+            for name, value in values.items():
+                self._writer.add_scalar(f"{group}/{name}", value, epoch + 1)
         self._writer.add_scalar("validation", validation, epoch + 1)
         self._writer.flush()
 

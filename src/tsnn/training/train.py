@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,8 +17,9 @@ from tsnn.data.question import Question
 from tsnn.errors import RunError
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.catalog import default_split, load
-from tsnn.evaluation.evaluate import compared_baselines, make_questions, validation_metric
-from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.evaluate import compared_baselines, make_questions, validation_questions
+from tsnn.evaluation.health import StateHealth
+from tsnn.evaluation.model import ModelScorer, remark_of
 from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import Answers, Listener, answers_of, figures, replay
 from tsnn.evaluation.scorer import Scorer
@@ -64,13 +66,9 @@ def train(
     torch.set_num_threads(1)  # the recurrence is sequential; a second thread only gets in its way
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG, config.to_toml())
-    measure = validation_metric(split, question)
-
-    def validate(model: TSNN) -> float:
-        return measure(ModelScorer(model, split.stream))
-
+    validate = _Validation(validation_questions(split, question))
     with closing(TensorBoard(folder / "tensorboard")) if config.train.tensorboard else nullcontext() as board:
-        model, course = Trainer(config, split, validate, folder, progress, board).run()
+        model, course = Trainer(config, split, validate, folder, progress, board, validate.states).run()
     rivals = compared_baselines(split.stream, config.train.seed) if compare else []
     for i, rival in enumerate(rivals):
         progress(i, len(rivals), f"fitting {rival.name}")
@@ -78,15 +76,36 @@ def train(
         progress(i + 1, len(rivals), f"fitting {rival.name}")
     scorer = ModelScorer(model, split.stream)
     questions = make_questions(split, question)
-    final = FinalState(scorer, split.stream)
-    results = _figures(scorer, split.stream, questions, rivals, [final, *follow(scorer, questions)], progress)
+    final, health = FinalState(scorer, split.stream), StateHealth(scorer, questions)
+    listeners = [final, health, *follow(scorer, questions)]
+    results = _figures(scorer, split.stream, questions, rivals, listeners, progress)
     metrics, *baselines = (result.to_dict() for result in results)
     if compare:
         metrics["baselines"] = baselines
+    metrics["states"] = health.measure().to_dict()
     metrics["training"] = {"epochs": course.epoch, "best_epoch": course.best_epoch, "validation": course.best_metric}
     run = save_run(folder, model, split.stream, metrics, final.tensors)
     (folder / "checkpoint.safetensors").unlink(missing_ok=True)
     return run
+
+
+class _Validation:
+    """The figure that chooses an epoch, and what the states were like that it was measured with."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._states: dict[str, float] = {}
+
+    def __call__(self, model: TSNN) -> float:
+        scorer = ModelScorer(model, self._questions.split.stream)
+        answers, health = Answers(self._questions), StateHealth(scorer, self._questions)
+        replay(scorer, self._questions.split.stream, [answers, health])
+        self._states = health.measure().to_dict()
+        return answers.result(scorer.name).metrics["val"][self._questions.metric]
+
+    def states(self) -> dict[str, float]:
+        """Of the last weights that were validated."""
+        return self._states
 
 
 def _figures(
@@ -102,7 +121,7 @@ def _figures(
     # Rivals that read no more than the plain counts, which every plan has, are scored in that same replay.
     beside = {rival.name: answers_of(rival, questions) for rival in rivals if rival.spec == PlanSpec()}
     replay(scorer, stream, [own, *beside.values(), *listeners], progress=progress, text="evaluating")
-    found = [own.result(scorer.name)]
+    found = [replace(own.result(scorer.name), remark=remark_of(scorer.model))]
     for rival in rivals:
         if rival.name in beside:
             found.append(beside[rival.name].result(rival.name))

@@ -82,11 +82,14 @@ class Trainer:
         folder: Path | None = None,
         progress: Progress = unwatched,
         board: TensorBoard | None = None,
+        states: Callable[[], dict[str, float]] = dict,
     ) -> None:
+        """`states` tells the journal what the states were like that `validate` has just seen."""
         self.config = config
         self.split = split
         self.stream = split.stream
         self._validate = validate
+        self._states = states
         self._progress = progress
         self.model = build_model(config, split)
         self.planner = Planner(self.stream, PlanSpec.of(config, self.model.shape.mean_gap))
@@ -217,9 +220,10 @@ class Trainer:
         else:
             means = [total / max(self.position.terms, 1) for total in self.position.sums]
             losses = dict(zip(LOSSES, means, strict=False))
-            self._journal.write(epoch=epoch, step=self.position.step, losses=losses, validation=metric)
+            states = self._states()
+            self._journal.write(epoch=epoch, step=self.position.step, losses=losses, validation=metric, states=states)
             if self._board is not None:
-                self._board.epoch(epoch, losses, metric)
+                self._board.epoch(epoch, losses, metric, states)
         self.position.row = 0
         self._save()
 
