@@ -61,7 +61,7 @@ def _train(stream: EventStream, out: Path, settings: Config, compare: bool, json
         print_json(run.metrics)
         return
     print_figures([run.metrics, *run.metrics.get("baselines", [])])
-    console.print(in_a_line(run.metrics["states"]), style="dim", highlight=False)
+    console.print(in_a_line(run.metrics["states"]), style="dim", highlight=False, soft_wrap=True)
     if run.remark:
         console.print(run.remark)
     console.print(f"run written to {run.folder}, its report to {run.folder / REPORT}")
@@ -82,7 +82,8 @@ def _train_seeds(
     print_summary(found.summary)
     for run in found.runs:
         if "states" in run.metrics:  # a finished run of an earlier version is taken as it is
-            console.print(f"{run.folder.name}, {in_a_line(run.metrics['states'])}", style="dim", highlight=False)
+            told = f"{run.folder.name}, {in_a_line(run.metrics['states'])}"
+            console.print(told, style="dim", highlight=False, soft_wrap=True)
         if run.remark:
             console.print(f"{run.folder.name}: {run.remark}")
     console.print(f"runs written to {out}/seed-*, a report of all to {out / REPORT}")

@@ -101,8 +101,8 @@ MEASURES = {
     ),
     "turn": Measure(
         "turn of transport",
-        "|Qx - x| / |x| for the transport Q between two nodes and a random x, mean: at 0 transport does nothing, "
-        "at 1.41 the two frames have nothing in common.",
+        "|Qx - x| / |x| for the transport Q between two nodes and a random x, mean: at 0 transport does nothing; "
+        "frames as they are drawn give about 0.5 for two reflectors of 64 numbers.",
         is_share=False,
     ),
     "kappa": Measure(

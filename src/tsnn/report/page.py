@@ -208,7 +208,7 @@ def _made_of(views: Sequence[View]) -> str:
         drawn.append(_named(figures.margin_over_time(view.replayed), view, views))
     text = (
         "Geometric: the transported distance. Residual: the network on features, which reads that distance too. "
-        "EdgeBank: the memory of pairs. Of what tells the candidates of a question apart, the variance of their scores, "
+        "EdgeBank: the memory of pairs. Of the variance of scores among the candidates of one question, "
     )
     return _section("What the score is made of", text + " ".join(notes), drawn)
 
@@ -225,8 +225,8 @@ def _states(views: Sequence[View]) -> str:
     table = _table(["", "what it is", *heads, "healthy"], rows, text=2, stacked=True)
     drawn = [_named(figures.states_by_epoch(v), v, views) for v in views if any(e.get("states") for e in v.journal)]
     note = (
-        "Stalks and frames of the nodes that have had an event, at the end of the stream. Where stalks are saturated or "
-        "all alike, or where the score does not listen to them, a figure says nothing about states."
+        "Stalks and frames of the nodes that have had an event, at the end of the stream. Where stalks are saturated "
+        "or all alike, or where the score does not listen to them, a figure says nothing about states."
     )
     return _section("What the states do", note, drawn, table)
 

@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from tsnn.files import write_whole
-from tsnn.study.grids import Row, by_visibility, metrics_of, title
+from tsnn.study.grids import Row, by_visibility, counts, metrics_of, title
 
 _CHANGES = (-30, -10, -3, -1, 0, 1, 3)
 _MARKS = {"ours": "o", "the paper": "D", "best peer": "s", "features": "x", "edgebank": "+"}
@@ -64,15 +64,18 @@ def _panel(axis: Any, rows: list[Row], metric: str) -> None:
 
 
 def _removals(axis: Any, rows: list[Row]) -> None:
-    """A line per removal, a mark per data set. The scale is logarithmic, but linear near zero."""
+    """A line per removal, a mark per data set, hollow where it does not count. Logarithmic, but linear near zero."""
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     sets = list(dict.fromkeys(title(row) for row in rows))
     for at, data in enumerate(sets):
-        own = [row for row in rows if title(row) == data]
-        spread = [row["ours"]["ap"].get("std") or 0.0 for row in own]
         beside = 0.6 * ((at + 0.5) / len(sets) - 0.5)
-        places = [variants.index(row["variant"]) + beside for row in own]
-        axis.errorbar([row["change"]["ours"] for row in own], places, xerr=spread, fmt="o", label=data, markersize=4)
+        for counted in (True, False):
+            own = [row for row in rows if title(row) == data and counts(row) == counted]
+            spread = [row["ours"]["ap"].get("std") or 0.0 for row in own]
+            places = [variants.index(row["variant"]) + beside for row in own]
+            changes = [row["change"]["ours"] for row in own]
+            look = {"label": data} if counted else {"mfc": "white", "alpha": 0.5}
+            axis.errorbar(changes, places, xerr=spread, fmt="o", color=f"C{at}", markersize=4, **look)
     axis.set_xscale("symlog", linthresh=1.0)
     axis.set_xticks(_CHANGES, [str(change) for change in _CHANGES])
     axis.axvline(0.0, color="black", linewidth=0.8)

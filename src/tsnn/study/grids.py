@@ -9,6 +9,10 @@ from tsnn.evaluation.formats import UNKNOWN, Cell, Figure, Grid, latex, markdown
 from tsnn.study.published import best_method
 
 Row = dict[str, Any]
+NOT_COUNTED = (
+    "In parentheses: on a side of the comparison validation kept the weights from before the first epoch, so that runs "
+    "are without states; it says nothing about states or frames."
+)
 MEMORY_PEERS = ("TGN", "NAT", "PINT")
 
 
@@ -18,6 +22,8 @@ def table_lines(rows: list[Row]) -> list[str]:
     for visibility, same in by_visibility(rows).items():
         grid = removal_grid(same) if has_removals(same) else comparison_grid(same, metrics_of(same))
         lines += [f"### `{visibility}`", "", *markdown(grid), ""]
+        if any(not counts(row) for row in same):
+            lines += [NOT_COUNTED, ""]
     return lines
 
 
@@ -33,10 +39,15 @@ def latex_document(heading: str, rows: list[Row]) -> str:
         title = f"{heading}, visibility {visibility}"
         if has_removals(same):
             named = dict.fromkeys(row["data"] for row in same)
-            grids += [removal_grid([r for r in same if r["data"] == data], f"{title}, {data}") for data in named]
+            grids += [_captioned([r for r in same if r["data"] == data], f"{title}, {data}") for data in named]
         else:
             grids += [comparison_grid(same, [m], f"{title}, {m.upper()} in per cent") for m in metrics_of(same)]
     return latex(grids)
+
+
+def _captioned(rows: list[Row], title: str) -> Grid:
+    """Removals under a title that says what parentheses mean, where there are some."""
+    return removal_grid(rows, title if all(map(counts, rows)) else f"{title}. {NOT_COUNTED}")
 
 
 def by_visibility(rows: list[Row]) -> dict[str, list[Row]]:
@@ -62,7 +73,7 @@ def comparison_grid(rows: list[Row], metrics: list[str], heading: str = "") -> G
     lines = []
     for row in rows:
         gaps = " / ".join(_signed(difference(row, row["paper"], metric)) for metric in metrics)
-        cells: list[Cell] = [title(row), str(row["seeds"]), figures(row["ours"], metrics)]
+        cells: list[Cell] = [title(row), seeds(row), figures(row["ours"], metrics)]
         cells += [figures(row["paper"], metrics), gaps if row["paper"] else UNKNOWN]
         cells += [_peer(row["best_peer"], metrics), _peer(best_alike(row, metrics), metrics)]
         cells += [figures(row["peers_alike"].get(name), metrics) for name in alike]
@@ -79,8 +90,9 @@ def removal_grid(rows: list[Row], heading: str = "") -> Grid:
     lines = []
     for row in sorted(rows, key=lambda row: (row["data"].lower(), "change" in row)):
         change = row.get("change", {})
-        cells: list[Cell] = [title(row), row["variant"], str(row["seeds"]), figures(row["ours"], ["ap"])]
-        cells.append(_signed(change.get("ours"), ""))
+        cells: list[Cell] = [title(row), row["variant"], seeds(row), figures(row["ours"], ["ap"])]
+        ours = _signed(change.get("ours"), "")
+        cells.append(ours if counts(row) else f"({ours})")
         if in_paper:
             agrees = {True: "yes", False: "no", None: ""}[change.get("same_direction")]
             cells += [figures(row["paper"], ["ap"]), _signed(change.get("paper"), ""), agrees]
@@ -91,6 +103,17 @@ def removal_grid(rows: list[Row], heading: str = "") -> Grid:
 def title(row: Row) -> str:
     """The data set of a row, and whatever makes the row unusual (shuffled ties, other settings)."""
     return f"{row['data']} ({row['kind']})" if row.get("kind") else str(row["data"])
+
+
+def seeds(row: Row) -> str:
+    """How many runs a row is the mean of, and how many of them do without states."""
+    without = row.get("stateless")  # a row stored by an earlier version does not say
+    return f"{row['seeds']} ({without} without states)" if without else str(row["seeds"])
+
+
+def counts(row: Row) -> bool:
+    """Whether the row's change, if it has one, is evidence about states."""
+    return bool(row.get("change", {}).get("counts", True))
 
 
 def metrics_of(rows: list[Row]) -> list[str]:

@@ -21,7 +21,7 @@ from tsnn.study.jobs import MODEL, Job, Outcome, attempt, identity_of, study_spl
 from tsnn.study.populations import ON_GPU, attempt_populations
 from tsnn.study.published import published
 from tsnn.study.store import Record, ResultStore
-from tsnn.study.tables import TABLES, Cell, Overrides, Table, add_changes, addresses, make_row
+from tsnn.study.tables import TABLES, Cell, Overrides, Table, add_changes, addresses, is_stateless, make_row
 from tsnn.study.workers import run_tasks
 from tsnn.types import Progress, Visibility, unwatched
 
@@ -187,6 +187,7 @@ def _measured(rows: list[Row], records: dict[str, Record], table: Table) -> Iter
     for row in rows:
         for record in (records[key] for key in row["jobs"]):
             also = {"seed": record["job"]["seed"], "variant": row["variant"], "kind": row["kind"]}
+            also["stateless"] = is_stateless(record) if record["training"] else None
             found = tidy(record, **also)
             yield from (line for line in found if line["set"] == table.segment and line["metric"] in table.metrics)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tsnn.evaluation.formats import Figure
 from tsnn.files import write_text
-from tsnn.study.grids import Row, by_visibility, difference, has_removals, metrics_of, table_lines, title
+from tsnn.study.grids import Row, by_visibility, counts, difference, has_removals, metrics_of, table_lines, title
 from tsnn.study.reproduce import write_formats
 from tsnn.study.statistics import OURS, average_ranks, collect, friedman, wilcoxon
 from tsnn.study.store import ResultStore
@@ -36,6 +36,9 @@ are per cent, mean ± standard deviation (n - 1) over seeds. Each table says wha
 The paper's and the peers' figures are transcribed from its tables; ours are measured here. "Best peer that sees the
 same" leaves out methods whose own code shows an event more or less than the table does. The baselines are ours, under
 the same protocol. Every job's record, with its protocol card and configuration, stands in `results/jobs/`.
+
+"Without states" says of how many seeds validation kept the weights from before the first epoch: such a run scores by
+counts, gaps and paths alone, whatever stands at the head of its table.
 """
 
 
@@ -135,16 +138,19 @@ def _shuffled(rows: list[Row]) -> list[str]:
 
 
 def removals(rows: list[Row]) -> list[str]:
-    """How many removals cost something, and how many point the way the paper's do."""
+    """How many removals cost something, and how many point the way the paper's do; of comparisons that count."""
     lines = ["**What the removals say:**", ""]
     for visibility, same in by_visibility(rows).items():
         changed = [row for row in same if "change" in row]
-        costly = [row for row in changed if row["change"]["ours"] < 0]
-        text = f"- `{visibility}`: {len(costly)} of {len(changed)} removals lower AP"
-        told = [row["change"]["same_direction"] for row in changed if "same_direction" in row["change"]]
-        lines.append(text + (f"; {sum(told)} of {len(told)} point the way the paper's do." if told else "."))
+        counted = [row for row in changed if counts(row)]
+        costly = [row for row in counted if row["change"]["ours"] < 0]
+        text = f"- `{visibility}`: {len(costly)} of {len(counted)} removals lower AP"
+        told = [row["change"]["same_direction"] for row in counted if "same_direction" in row["change"]]
+        text += f"; {sum(told)} of {len(told)} point the way the paper's do." if told else "."
+        left_out = len(changed) - len(counted)
+        lines.append(text + (f" Not counted, for runs without states: {left_out} more." if left_out else ""))
         for data in dict.fromkeys(row["data"] for row in changed):
-            ordered = sorted((r for r in changed if r["data"] == data), key=lambda r: r["change"]["ours"])
+            ordered = sorted((r for r in counted if r["data"] == data), key=lambda r: r["change"]["ours"])
             effects = ", ".join(f"{row['variant']} {row['change']['ours']:+.2f}" for row in ordered)
-            lines.append(f"  - {data}: {effects}.")
+            lines.append(f"  - {data}: {effects or 'no comparison counts'}.")
     return [*lines, ""]

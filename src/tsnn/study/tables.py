@@ -12,6 +12,7 @@ from tsnn.evaluation.formats import summary
 from tsnn.study.jobs import Job
 from tsnn.study.published import PAPER, best_peer, paper_figure, peers_alike
 from tsnn.study.store import Record
+from tsnn.training.course import WARM_HEAD
 
 Overrides = dict[str, Any]
 CORE: Overrides = {"model.edgebank": False, "features.edgebank_recency": False}
@@ -124,6 +125,7 @@ def make_row(table: Table, cell: Cell, records: dict[str, Record]) -> dict[str, 
         "shuffled": cell.model[0].shuffled,
         "configuration": cell.configuration,
         "seeds": len(cell.model),
+        "stateless": sum(is_stateless(records[job.key]) for job in cell.model),
         "ours": _figures(table, cell.model, records),
         "paper": _present(published),
         "best_peer": None if is_ablation else _present(peers),
@@ -131,6 +133,11 @@ def make_row(table: Table, cell: Cell, records: dict[str, Record]) -> dict[str, 
         "baselines": {name: _figures(table, jobs, records) for name, jobs in cell.baselines.items()},
         "jobs": [job.key for job in cell.jobs],
     }
+
+
+def is_stateless(record: Record) -> bool:
+    """Whether the weights of a model's record are those of the warm head, to which states are nothing."""
+    return bool(record["training"]["best_epoch"] == WARM_HEAD)
 
 
 def _figures(table: Table, jobs: list[Job], records: dict[str, Record]) -> dict[str, Any]:
@@ -146,7 +153,11 @@ def _present(cells: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def add_changes(table: Table, rows: list[dict[str, Any]]) -> None:
-    """For each removal: what it changes here and in the paper, and whether both point the same way."""
+    """For each removal: what it changes here and in the paper, whether it counts, and whether both point the same way.
+
+    A comparison in which a side holds runs without states is no evidence about them, unless to do without is the very
+    thing compared.
+    """
     if len(table.variants) == 1:
         return
     base = {(row["data"], row["visibility"]): row for row in rows if row["variant"] == table.yardstick}
@@ -154,7 +165,10 @@ def add_changes(table: Table, rows: list[dict[str, Any]]) -> None:
         core = base.get((row["data"], row["visibility"]))
         if core is None or row is core or "ap" not in row["ours"]:
             continue
-        row["change"] = {"ours": row["ours"]["ap"]["mean"] - core["ours"]["ap"]["mean"]}
+        by_design = table.variants[row["variant"]].get("train.epochs") == 0
+        counts = not (core["stateless"] or (row["stateless"] and not by_design))
+        row["change"] = {"ours": row["ours"]["ap"]["mean"] - core["ours"]["ap"]["mean"], "counts": counts}
         if table.name == "ablation" and row["paper"] and core["paper"]:
             row["change"]["paper"] = row["paper"]["ap"]["mean"] - core["paper"]["ap"]["mean"]
-            row["change"]["same_direction"] = row["change"]["ours"] * row["change"]["paper"] > 0
+            if counts:
+                row["change"]["same_direction"] = row["change"]["ours"] * row["change"]["paper"] > 0
