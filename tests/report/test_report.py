@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from tsnn.data.split import Split
 from tsnn.data.table import write_table
 from tsnn.errors import InputError
 from tsnn.evaluation.catalog import default_split, load
+from tsnn.evaluation.health import MEASURES
 from tsnn.evaluation.metrics import average_precision
-from tsnn.report.figures import LOSSES, calibration, folded, share_bars, shares, slice_bars, validation
+from tsnn.report.figures import LOSSES, calibration, folded, share_bars, slice_bars, validation
 from tsnn.report.page import write_comparison, write_report
 from tsnn.report.trace import Trace
 from tsnn.report.view import make_view, trace_run
@@ -34,7 +36,15 @@ TINY = {"train.epochs": 2, "model.stalk_dim": 8, "model.hidden_dim": 8}
 BROWSER = "chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
-SECTIONS = ("Figures", "Protocol card", "Learning", "What the score is made of", "Results by slice", "Calibration")
+SECTIONS = (
+    "Figures",
+    "What the states do",
+    "Protocol card",
+    "Learning",
+    "What the score is made of",
+    "Results by slice",
+    "Calibration",
+)
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +89,8 @@ def test_energy_and_drift_follow_every_replayed_row(trace, split):
     assert trace.eigenvalues.max() <= 2 + 1e-9
 
 
-def test_shares_add_up(trace):
-    assert sum(shares(trace).values()) == pytest.approx(1)
+def test_a_replay_finds_the_states_as_training_did(run, trace):
+    assert trace.states == pytest.approx(run.metrics["states"], abs=1e-6)
 
 
 def test_calibration_of_a_sure_and_right_model_is_perfect(trace):
@@ -138,6 +148,25 @@ def test_a_run_that_learned_nothing_beyond_counts_says_so(run, written, tmp_path
     counts_only = Run.load(run.folder)
     counts_only.model.head.geometry_weight.fill_(0.0)
     assert remark in write_report(counts_only, None, tmp_path / "counts.html").read_text()
+
+
+def test_every_number_of_the_states_is_shown_and_explained(run, written):
+    for name, measure in MEASURES.items():
+        cells = f'>{measure.show(run.metrics["states"][name])}</td><td class="n" data-head="">{measure.limit}</td>'
+        assert escape(measure.says) in written
+        assert cells in written
+    assert 'aria-label="what states were like after each epoch"' in written
+
+
+def test_a_run_from_before_states_were_measured_has_those_of_the_replay(run, trace, tmp_path):
+    shutil.copytree(run.folder, tmp_path / "old")
+    old = Run.load(tmp_path / "old")
+    states = old.metrics.pop("states")
+    (old.folder / "journal.jsonl").write_text("")
+    text = write_report(old, trace).read_text()
+    assert f">{MEASURES['reflector'].show(states['reflector'])}</td>" in text
+    assert "after each epoch" not in text
+    assert "<h2>What the states do</h2>" not in write_report(old, None).read_text()
 
 
 def test_losses_are_explained(run, written):

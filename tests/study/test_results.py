@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from tsnn.config import LATER, Config
+from tsnn.study.grids import NOT_COUNTED, latex_document
 from tsnn.study.jobs import Job
 from tsnn.study.published import best_peer, paper_figure
 from tsnn.study.reproduce import write_formats
 from tsnn.study.results import PAGE, keys_in_use, render, stored_rows
 from tsnn.study.store import ResultStore
-from tsnn.study.tables import TABLES, Cell, make_row
+from tsnn.study.tables import TABLES, Cell, add_changes, make_row
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +30,7 @@ def row(data: str, mean: float, features: float, **changes):
         "variant": "full",
         "kind": "",
         "seeds": 5,
+        "stateless": 0,
         "ours": {"ap": figure},
         "paper": {"ap": paper_figure("dgb", "ap", data)},
         "best_peer": {"ap": best_peer("dgb", "ap", data)},
@@ -116,6 +118,65 @@ def test_removals_are_counted(tmp_path):
     page = render(tmp_path)
     assert "1 of 2 removals lower AP; 1 of 2 point the way the paper's do." in page
     assert "dgb:uci: no-residual -3.00, no-smooth +0.50." in page
+
+
+def test_a_row_says_how_many_of_its_runs_are_without_states(tmp_path):
+    write(tmp_path, "dgb", [row("dgb:uci", 97.26, 96.0, stateless=2), row("dgb:enron", 94.0, 95.0)])
+    page = render(tmp_path)
+    assert "| dgb:uci | 5 (2 without states) | 97.26" in page
+    assert "| dgb:enron | 5 | 94.00" in page
+
+
+def test_comparisons_with_runs_without_states_are_marked_and_left_out(tmp_path):
+    core = row("dgb:uci", 95.0, 0.0, variant="core", baselines={}, best_peer=None)
+    told = {"ours": -3.0, "paper": -18.79, "same_direction": True, "counts": True}
+    counted = {**core, "variant": "no-residual", "change": told}
+    marked = {**core, "variant": "no-smooth", "stateless": 1, "change": {"ours": -0.5, "paper": -0.27, "counts": False}}
+    write(tmp_path, "ablation", [core, counted, marked])
+    page = render(tmp_path)
+    assert "| dgb:uci | no-smooth | 5 (1 without states) | 95.00 ± 0.10 | (-0.50) |" in page
+    assert "| dgb:uci | no-residual | 5 | 95.00 ± 0.10 | -3.00 |" in page
+    assert page.count(NOT_COUNTED) == 1
+    assert (
+        "1 of 1 removals lower AP; 1 of 1 point the way the paper's do. Not counted, for runs without states: 1" in page
+    )
+    assert "dgb:uci: no-residual -3.00." in page
+    assert NOT_COUNTED in latex_document("ablation", [core, counted, marked])
+    assert NOT_COUNTED not in latex_document("ablation", [core, counted])
+    write(tmp_path, "ablation", [core, marked])
+    assert "dgb:uci: no comparison counts." in render(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("core", "removal", "variant", "expected"),
+    [
+        *((0, 0, "no-transport", True), (1, 0, "no-transport", False), (0, 1, "no-transport", False)),
+        *((0, 3, "no-state", True), (1, 3, "no-state", False)),
+    ],
+)
+def test_what_counts_as_evidence_about_states(core, removal, variant, expected):
+    """A side without states says nothing about them, unless to do without is the very thing compared."""
+    rows = [row("dgb:uci", 95.0, 0.0, stateless=core), row("dgb:uci", 94.0, 0.0, variant=variant, stateless=removal)]
+    add_changes(TABLES["sheaf"], rows)
+    assert rows[1]["change"] == {"ours": -1.0, "counts": expected}
+
+
+def test_no_comparison_that_counts_rests_on_a_run_without_states():
+    """In the committed tables, by the records themselves."""
+    records = ResultStore(ROOT / "results").load()
+    for name in ("ablation", "sheaf"):
+        rows = stored_rows(ROOT / "results")[name]
+        stateless = {
+            (row["data"], row["visibility"], row["variant"])
+            for row in rows
+            for key in row["jobs"]
+            if (records[key]["training"] or {}).get("best_epoch") == -1
+        }
+        assert stateless, "else this shows nothing"
+        for row in (row for row in rows if row.get("change", {}).get("counts")):
+            sides = {TABLES[name].yardstick, row["variant"]} - {"no-state"}
+            assert not {(row["data"], row["visibility"], side) for side in sides} & stateless
+        assert all(row["change"]["counts"] for row in rows if "same_direction" in row.get("change", {}))
 
 
 def test_notes_are_put_under_their_table(tmp_path):

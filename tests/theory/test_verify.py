@@ -16,6 +16,7 @@ from tsnn.config import Config
 from tsnn.data.events import EventStream
 from tsnn.errors import InputError
 from tsnn.evaluation.catalog import default_split, load
+from tsnn.evaluation.health import MEASURES
 from tsnn.model.tsnn import TSNN
 from tsnn.theory.sample import fit_dense, sample_events, sample_rows
 from tsnn.theory.verify import Verification, verify
@@ -51,6 +52,19 @@ def untrained(stream: EventStream, **switches: object) -> TSNN:
 
 def failures(outcome: Verification) -> set[str]:
     return {statement.label for statement in outcome.statements if not statement.passed}
+
+
+def test_what_the_states_do_is_told_beside_the_statements(run):
+    app = typer.Typer()
+    app.command()(verify_command)
+    shown = CliRunner().invoke(app, [str(run.folder), "--sample", "2"])
+    assert shown.exit_code == 0, shown.output
+    assert "What the states do" in shown.output
+    for name, measure in MEASURES.items():
+        line = next(line for line in shown.output.splitlines() if line.startswith(f"│ {measure.title} "))
+        assert f" {measure.show(run.metrics['states'][name])} " in line
+        assert measure.limit in line
+    assert json.loads((run.folder / "verify.json").read_text())["states"] == run.metrics["states"]
 
 
 def test_every_statement_holds_on_a_trained_run(run, stream):

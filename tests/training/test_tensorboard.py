@@ -19,10 +19,10 @@ def test_losses_validation_and_the_running_loss_arrive(tmp_path):
     with closing(TensorBoard(tmp_path)) as board:
         for row in (0, 100, 2000, 2100, 4000):
             board.running_loss(row, row / 1000)
-        board.epoch(0, losses={"ce": 0.5, "geo": 0.25}, validation=81.5)
-        board.epoch(1, losses={"ce": 0.4, "geo": 0.2}, validation=82.5)
+        board.epoch(0, losses={"ce": 0.5, "geo": 0.25}, validation=81.5, states={"saturated": 0.9})
+        board.epoch(1, losses={"ce": 0.4, "geo": 0.2}, validation=82.5, states={"saturated": 0.8})
     read = EventAccumulator(str(tmp_path)).Reload()
-    assert {"loss/running", "losses/ce", "losses/geo", "validation"} == set(read.Tags()["scalars"])
+    assert {"loss/running", "losses/ce", "losses/geo", "states/saturated", "validation"} == set(read.Tags()["scalars"])
     assert [(e.step, e.value) for e in read.Scalars("validation")] == [(1, 81.5), (2, 82.5)]
     assert [e.step for e in read.Scalars("loss/running")] == [0, 2000, 4000], "thinned out"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,8 +15,10 @@ from tsnn.config import Config
 from tsnn.data.question import Question
 from tsnn.evaluation.baselines import COMPARED, baseline
 from tsnn.evaluation.catalog import default_split, load
-from tsnn.evaluation.evaluate import evaluate
-from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.evaluate import evaluate, make_questions
+from tsnn.evaluation.health import MEASURES, StateHealth, in_a_line
+from tsnn.evaluation.model import COUNTS_ONLY, ModelScorer
+from tsnn.evaluation.replay import replay
 from tsnn.training.run import STATE, Run, final_state, read_tensors
 from tsnn.training.train import train
 from tsnn.training.trainer import build_model
@@ -55,6 +58,53 @@ def test_a_verification_is_one_replay(rows_run, tmp_path):
     rows_run.clear()
     assert CliRunner().invoke(app, ["verify", str(run.folder), "--sample", "2"]).exit_code == 0
     assert rows_run == list(range(len(rows_run)))
+
+
+def test_the_health_of_states_stands_in_the_journal_and_beside_the_figures(tmp_path):
+    run = train(DATA, tmp_path / "run", Config.build(overrides=TINY | {"train.epochs": 2}), compare=False)
+    entries = [json.loads(line) for line in (run.folder / "journal.jsonl").read_text().splitlines()]
+    assert [list(entry["states"]) for entry in entries] == [list(MEASURES)] * 2
+    assert entries[0]["states"] != entries[1]["states"]
+    split = default_split(load(DATA))
+    scorer = ModelScorer(Run.load(run.folder).model, split.stream)
+    health = StateHealth(scorer, make_questions(split, Question()))
+    replay(scorer, split.stream, [health])
+    assert health.measure().to_dict() == pytest.approx(run.metrics["states"], abs=1e-6)
+
+
+def test_a_run_without_states_says_so_wherever_its_figures_are(tmp_path):
+    folder = str(tmp_path / "run")
+    words = [*WORDS, "--set", "train.epochs=0", "--no-compare"]
+    commands = {
+        "train": ["train", DATA, "--out", folder, *words],
+        "evaluate": ["evaluate", folder, DATA],
+        "slices": ["slices", folder, DATA],
+        "verify": ["verify", folder, "--sample", "2"],
+        "evaluate --json": ["evaluate", folder, DATA, "--json"],
+        "slices --json": ["slices", folder, DATA, "--json"],
+    }
+    remark = " ".join(COUNTS_ONLY.split())
+    for name, command in commands.items():
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+        assert " ".join(done.output.split()).count(remark) == 1, name
+    run = Run.load(folder)
+    assert (
+        run.metrics["remark"]
+        == evaluate(ModelScorer(run.model, load(DATA)), default_split(load(DATA)), Question()).remark
+    )
+    assert run.metrics["states"]["states"] == 0
+    assert remark in repr(run)
+    for ending in ("md", "tex"):
+        assert "; without states" in (tmp_path / "run" / f"report.{ending}").read_text()
+    assert json.loads((tmp_path / "run" / "report.json").read_text())[0]["stateless"] == ["run"]
+    assert (tmp_path / "run" / "report.csv").read_text().splitlines()[1].endswith(",True")
+
+
+def test_a_run_with_states_prints_what_they_do_in_a_line(tmp_path):
+    done = CliRunner().invoke(app, ["train", DATA, "--out", str(tmp_path / "run"), *WORDS, "--no-compare"])
+    assert in_a_line(Run.load(tmp_path / "run").metrics["states"]) in done.output.splitlines()
+    assert COUNTS_ONLY[:20] not in done.output
 
 
 def test_one_replay_gives_what_separate_ones_give(tmp_path):

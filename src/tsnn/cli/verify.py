@@ -98,7 +98,7 @@ def _print_states(run: Run) -> None:
     if states is None:
         out.print("The run is from before its states were measured; tsnn report measures them.", style="dim")
         return
-    table = Table("", "at the end of the stream", "healthy", title="What the states do")
+    table = Table("", "", "", title="What the states do, at the end of the stream", show_header=False)
     for name, measure in MEASURES.items():
         table.add_row(measure.title, measure.show(states[name]), measure.limit)
     out.print(table)

@@ -36,9 +36,9 @@ _SEED = 0
 class Health:
     """The states of the nodes that have had an event, and shares of the score's variance; `MEASURES` explains each.
 
-    A share is the covariance of a part with the score over the variance of the score, both among the candidates of one
-    question, averaged over questions: what does not tell candidates apart is no part of it. Those of the three branches
-    add up to 1; one below 0 works against the others.
+    A share is the covariance of a part with the score over the variance of the score, over candidates of all questions
+    together, as AP compares them (a question of DGB has a single candidate). Those of the three branches add up to 1;
+    one below 0 works against the others.
     """
 
     saturated: float
@@ -73,7 +73,7 @@ class Measure(NamedTuple):
     @property
     def limit(self) -> str:
         """What is healthy, in words, where that can be said."""
-        return "" if self.healthy is None else f"below {self.show(self.healthy)}"
+        return "" if self.healthy is None else f"healthy below {self.show(self.healthy)}"
 
 
 MEASURES = {
@@ -110,7 +110,7 @@ MEASURES = {
         "The scale that squared distances are divided by: the larger, the less the geometric branch says.",
         is_share=False,
     ),
-    "geometric": Measure("score, geometric", "Its share of what tells the candidates of a question apart (variance)."),
+    "geometric": Measure("score, geometric", "Its share in the variance of scores over candidates."),
     "residual": Measure("score, residual", "The same of the network on features, which reads geometry too."),
     "edgebank": Measure("score, EdgeBank", "The same of the memory of pairs."),
     "states": Measure(
@@ -136,24 +136,24 @@ class StateHealth(Listener):
         self.asked = questions.asked
         self._scorer = scorer
         self._stream = questions.split.stream
-        self._every = max(int(self.asked.ptr[-1]) // CANDIDATES, 1)
+        self._part = CANDIDATES / max(int(self.asked.ptr[-1]), 1)
+        self._rng = np.random.default_rng(_SEED)
         self._stop = 0
-        self._shares: list[F64] = []  # of every question looked at: covariances with the score, last its variance
+        self._parts: list[F64] = []
 
     def hear(self, seen: Replayed, own: Share) -> None:
         """Look at some questions of the block."""
         self._stop = seen.block.update.stop
-        count = -(-len(seen.block.score) // self._every)
-        if count:
-            plan = seen.block.score.slice(0, count)
-            parts = self._scorer.with_average_geometry(plan, seen.versions, self._stream)
-            self._shares.append(_covariances(*parts, plan.ptr))
+        chosen = np.flatnonzero(self._rng.random(len(seen.block.score)) < self._part)
+        if len(chosen):
+            plan = seen.block.score.pick(chosen)
+            self._parts.append(_parts(*self._scorer.with_average_geometry(plan, seen.versions, self._stream)))
 
     def measure(self) -> Health:
         """Everything at once; the same replay gives the same numbers."""
         store, model = self._scorer.store, self._scorer.model
         seen = np.unique(np.concatenate([self._stream.src[: self._stop], self._stream.dst[: self._stop]]))
-        *covariances, variance = np.concatenate(self._shares).mean(0)
+        *covariances, variance = np.cov(np.concatenate(self._parts), rowvar=False, bias=True)[-1]
         geometric, residual, edgebank, by_states = np.array(covariances) / (variance or 1.0)
         return Health(
             **states_of(store, seen, model),
@@ -191,11 +191,8 @@ def _mean_cosine(a: Tensor, b: Tensor) -> float:
     return float(cosine_similarity(a, b, dim=-1).mean())
 
 
-def _covariances(own: ScoreParts, average: ScoreParts, ptr: I64) -> F64:
-    """Of each question: covariances of the branches and of what states add to the residual with the score; variance."""
+def _parts(own: ScoreParts, average: ScoreParts) -> F64:
+    """Of each candidate: the branches, what states add to the residual, the score."""
     parts = [own.geometric, own.residual, own.edgebank, own.residual - average.residual, own.total]
-    table = torch.stack([part.double().cpu() for part in parts], dim=1).numpy()
-    size = np.diff(ptr)[:, None]
-    centered = table - np.repeat(np.add.reduceat(table, ptr[:-1]) / size, size[:, 0], axis=0)
-    found: F64 = np.add.reduceat(centered * centered[:, -1:], ptr[:-1]) / size
-    return found
+    table: F64 = torch.stack([part.double().cpu() for part in parts], dim=1).numpy()
+    return table

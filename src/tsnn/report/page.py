@@ -208,7 +208,7 @@ def _made_of(views: Sequence[View]) -> str:
         drawn.append(_named(figures.margin_over_time(view.replayed), view, views))
     text = (
         "Geometric: the transported distance. Residual: the network on features, which reads that distance too. "
-        "EdgeBank: the memory of pairs. Of the variance of scores among the candidates of one question, "
+        "EdgeBank: the memory of pairs. Of the variance of scores over candidates, "
     )
     return _section("What the score is made of", text + " ".join(notes), drawn)
 
@@ -222,7 +222,7 @@ def _states(views: Sequence[View]) -> str:
         values = [measure.show(view.states[name]) for view in views]
         rows.append(([measure.title, measure.says, *values, measure.limit], ""))
     heads = [view.name for view in views] if len(views) > 1 else ["here"]
-    table = _table(["", "what it is", *heads, "healthy"], rows, text=2, stacked=True)
+    table = _table(["", "what it is", *heads, ""], rows, text=2, stacked=True)
     drawn = [_named(figures.states_by_epoch(v), v, views) for v in views if any(e.get("states") for e in v.journal)]
     note = (
         "Stalks and frames of the nodes that have had an event, at the end of the stream. Where stalks are saturated "
