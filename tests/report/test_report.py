@@ -147,7 +147,9 @@ def test_a_run_that_learned_nothing_beyond_counts_says_so(run, written, tmp_path
     assert remark not in written
     counts_only = Run.load(run.folder)
     counts_only.model.head.geometry_weight.fill_(0.0)
-    assert remark in write_report(counts_only, None, tmp_path / "counts.html").read_text()
+    text = write_report(counts_only, None, tmp_path / "counts.html").read_text()
+    assert remark in text
+    assert "The states were never trained:" in text
 
 
 def test_every_number_of_the_states_is_shown_and_explained(run, written):

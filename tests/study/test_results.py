@@ -144,7 +144,7 @@ def test_comparisons_with_runs_without_states_are_marked_and_left_out(tmp_path):
     assert NOT_COUNTED in latex_document("ablation", [core, counted, marked])
     assert NOT_COUNTED not in latex_document("ablation", [core, counted])
     write(tmp_path, "ablation", [core, marked])
-    assert "dgb:uci: no comparison counts." in render(tmp_path)
+    assert "- `arrival`: none counts: each of 1 has runs without states on a side." in render(tmp_path)
 
 
 @pytest.mark.parametrize(

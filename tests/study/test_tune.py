@@ -19,6 +19,7 @@ from tsnn.data.negatives import DgbNegatives
 from tsnn.data.table import write_table
 from tsnn.errors import ConfigError, InputError
 from tsnn.evaluation.catalog import default_split, load
+from tsnn.evaluation.model import COUNTS_ONLY
 from tsnn.study.tune import CHOICES, LOG_RANGES, Search, default_point, objective, tune, without_test, write_config
 
 optuna = pytest.importorskip("optuna", reason="needs optuna; install it with pip install 'tsnn[tune]'")
@@ -151,3 +152,13 @@ def test_the_command_prints_one_object(tuned, tmp_path):
     assert printed.exit_code == 0, printed.output
     assert json.loads(printed.stdout)["best"]["validation"] >= tuned[1]["best"]["validation"]
     assert (tmp_path / "c.toml").is_file()
+
+
+def test_a_best_trial_without_states_says_so(tmp_path):
+    fixed = {**FIXED, "train.epochs": 0}
+    flags = [part for name, value in fixed.items() for part in ("--set", f"{name}={value}")]
+    app = typer.Typer()
+    app.command()(command)
+    shown = CliRunner().invoke(app, [DATA, "--trials", "1", "--storage", str(tmp_path / "a.db"), *flags])
+    assert shown.exit_code == 0, shown.output
+    assert " ".join(shown.output.split()).count(COUNTS_ONLY) == 1

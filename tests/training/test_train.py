@@ -88,6 +88,7 @@ def test_a_run_without_states_says_so_wherever_its_figures_are(tmp_path):
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, done.output
         assert " ".join(done.output.split()).count(remark) == 1, name
+        assert "% saturated" not in done.output, "what was never trained is not healthy"
     run = Run.load(folder)
     assert (
         run.metrics["remark"]

@@ -25,7 +25,7 @@ from tsnn.errors import ConfigError
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import evaluate, validation_metric
 from tsnn.evaluation.metrics import link_metrics
-from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.model import ModelScorer, remark_of
 from tsnn.training.trainer import Trainer
 from tsnn.types import I64
 
@@ -51,7 +51,7 @@ def bench_peers(data: str, config: Config, epochs: int = 3) -> dict[str, Any]:
     }
 
 
-def _measure_tsnn(config: Config, split: Split, epochs: int) -> dict[str, float]:
+def _measure_tsnn(config: Config, split: Split, epochs: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     config = trained_with(config, visibility=VISIBILITY, epochs=epochs, patience=epochs)
     question = Question.of(config.train)
@@ -77,6 +77,7 @@ def _measure_tsnn(config: Config, split: Split, epochs: int) -> dict[str, float]
     return {
         "events_per_s": split.train_end / min(spent[-epochs:]),
         "warm_head_s": sum(spent[:-epochs]),
+        "remark": remark_of(trained.model),
         "test_ap": metrics["ap"],
         "test_auc": metrics["auc"],
     }

@@ -98,6 +98,8 @@ def peers(
     Console().print(
         f"tsnn trains {result['ratio']:.1f} times as fast, after {result['tsnn']['warm_head_s']:.1f} s of warm-up."
     )
+    if result["tsnn"]["remark"]:
+        Console().print(result["tsnn"]["remark"])
 
 
 @app.command()

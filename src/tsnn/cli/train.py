@@ -16,6 +16,7 @@ from tsnn.files import check_folder_target
 
 if TYPE_CHECKING:
     from tsnn.data.events import EventStream
+    from tsnn.training.run import Run
 
 
 @reads_table
@@ -52,7 +53,6 @@ def train(
 
 def _train(stream: EventStream, out: Path, settings: Config, compare: bool, json: bool) -> None:
     from tsnn import api
-    from tsnn.evaluation.health import in_a_line
     from tsnn.report.page import REPORT
 
     with shown_bar(json) as progress:
@@ -61,9 +61,7 @@ def _train(stream: EventStream, out: Path, settings: Config, compare: bool, json
         print_json(run.metrics)
         return
     print_figures([run.metrics, *run.metrics.get("baselines", [])])
-    console.print(in_a_line(run.metrics["states"]), style="dim", highlight=False, soft_wrap=True)
-    if run.remark:
-        console.print(run.remark)
+    _print_states(run, "")
     console.print(f"run written to {run.folder}, its report to {run.folder / REPORT}")
 
 
@@ -71,7 +69,6 @@ def _train_seeds(
     stream: EventStream, out: Path, settings: Config, compare: bool, seeds: int, workers: int | None, json: bool
 ) -> None:
     from tsnn import api
-    from tsnn.evaluation.health import in_a_line
     from tsnn.report.page import REPORT
 
     with shown_bar(json) as progress:
@@ -81,9 +78,14 @@ def _train_seeds(
         return
     print_summary(found.summary)
     for run in found.runs:
-        if "states" in run.metrics:  # a finished run of an earlier version is taken as it is
-            told = f"{run.folder.name}, {in_a_line(run.metrics['states'])}"
-            console.print(told, style="dim", highlight=False, soft_wrap=True)
-        if run.remark:
-            console.print(f"{run.folder.name}: {run.remark}")
+        _print_states(run, f"{run.folder.name}: ")
     console.print(f"runs written to {out}/seed-*, a report of all to {out / REPORT}")
+
+
+def _print_states(run: Run, name: str) -> None:
+    """What a run's states do, in a line; states that were never trained need no numbers."""
+    from tsnn.evaluation.health import in_a_line
+
+    states = run.metrics.get("states")  # a finished run of an earlier version has none
+    if told := run.remark or (in_a_line(states) if states else ""):
+        console.print(f"{name}{told}", highlight=False, soft_wrap=True)

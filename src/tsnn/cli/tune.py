@@ -69,6 +69,8 @@ def tune(
     for name, value in sorted(result["best"]["settings"].items()):
         shown.add_row(name, str(value))
     Console().print(shown)
+    if result["best"]["remark"]:
+        console.print(result["best"]["remark"])
     if result["defaults"] is not None:
         console.print(f"the defaults: {result['defaults']:.4f}")
 

@@ -228,6 +228,9 @@ def _states(views: Sequence[View]) -> str:
         "Stalks and frames of the nodes that have had an event, at the end of the stream. Where stalks are saturated "
         "or all alike, or where the score does not listen to them, a figure says nothing about states."
     )
+    if untrained := [_of(view, views).removesuffix(": ") for view in views if view.remark]:
+        whose = f" of {', '.join(untrained)}" if any(untrained) else ""
+        note += f" <b>The states{whose} were never trained:</b> the weights are from before the first epoch."
     return _section("What the states do", note, drawn, table)
 
 

@@ -35,7 +35,8 @@ def table_figure(rows: list[Row], heading: str) -> Figure:
     for (panel, same), axis in zip(panels.items(), axes, strict=True):
         if any("change" in row for row in same):
             _removals(axis, [row for row in same if "change" in row])
-            axis.set_xlabel(f"change of test {metric.upper()}, points")
+            hollow = "" if all(map(counts, same)) else " (hollow: runs without states)"
+            axis.set_xlabel(f"change of test {metric.upper()}, points{hollow}")
         else:
             _panel(axis, same, metric)
             axis.set_xlabel(f"test {metric.upper()}, per cent")

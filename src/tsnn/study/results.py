@@ -144,10 +144,15 @@ def removals(rows: list[Row]) -> list[str]:
         changed = [row for row in same if "change" in row]
         counted = [row for row in changed if counts(row)]
         costly = [row for row in counted if row["change"]["ours"] < 0]
+        left_out = len(changed) - len(counted)
+        if not counted:
+            lines.append(
+                f"- `{visibility}`: no comparison counts: each of {left_out} has runs without states on a side."
+            )
+            continue
         text = f"- `{visibility}`: {len(costly)} of {len(counted)} removals lower AP"
         told = [row["change"]["same_direction"] for row in counted if "same_direction" in row["change"]]
         text += f"; {sum(told)} of {len(told)} point the way the paper's do." if told else "."
-        left_out = len(changed) - len(counted)
         lines.append(text + (f" Not counted, for runs without states: {left_out} more." if left_out else ""))
         for data in dict.fromkeys(row["data"] for row in changed):
             ordered = sorted((r for r in counted if r["data"] == data), key=lambda r: r["change"]["ours"])

@@ -31,12 +31,13 @@ from tsnn.engine.stack import FREE
 from tsnn.errors import ConfigError, TsnnError
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import validation_metric
-from tsnn.evaluation.model import ModelScorer
+from tsnn.evaluation.model import COUNTS_ONLY, ModelScorer
 from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.facts import BLOCKS
 from tsnn.study.populations import ON_GPU, gpu
 from tsnn.study.workers import import_ray, run_tasks
+from tsnn.training.course import WARM_HEAD
 from tsnn.training.stacked import StackedTrainer
 from tsnn.training.trainer import Trainer
 from tsnn.training.turns import Turns, side_by_side
@@ -44,6 +45,7 @@ from tsnn.types import Progress, unwatched
 
 STARTUP_TRIALS = 8  # before the median says anything
 WARMUP_EPOCHS = 2
+_BEST_EPOCH = "best_epoch"  # what a trial remembers beside its figure
 OF_ONE_SHAPE = 8  # trials of a population's generation: rates are tried together, sizes one after the other
 LOG_RANGES = {
     "train.lr": (5e-4, 1e-2),
@@ -173,7 +175,9 @@ def objective(trial: Any, search: Search, split: Split) -> float:
         return value
 
     try:
-        return Trainer(config, split, validate).run().course.best_metric
+        course = Trainer(config, split, validate).run().course
+        trial.set_user_attr(_BEST_EPOCH, course.best_epoch)
+        return course.best_metric
     except TsnnError as error:  # a loss that is no number
         raise optuna.TrialPruned(str(error)) from None
 
@@ -214,6 +218,8 @@ def _train(
     configs = [Config.build(overrides=_overrides(trial, search) | ON_GPU) for trial in asked]
     trained = yield from StackedTrainer(configs, split, device).run()
     figures = [made.course.best_metric if made.course.history else None for made in trained]
+    for trial, made in zip(asked, trained, strict=True):
+        trial.set_user_attr(_BEST_EPOCH, made.course.best_epoch)
     return list(zip(asked, figures, strict=True))
 
 
@@ -254,7 +260,12 @@ def _report(search: Search, study: Any) -> dict[str, Any]:
         "study": search.name,
         "trials": {name: states.count(name) for name in sorted(set(states))},
         "defaults": first.value if first.state == optuna.trial.TrialState.COMPLETE else None,
-        "best": {"validation": best.value, "trial": best.number, "settings": {**best.params, **search.fixed}},
+        "best": {
+            "validation": best.value,
+            "trial": best.number,
+            "remark": COUNTS_ONLY if best.user_attrs.get(_BEST_EPOCH) == WARM_HEAD else "",
+            "settings": {**best.params, **search.fixed},
+        },
     }
 
 
