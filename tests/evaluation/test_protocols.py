@@ -56,7 +56,7 @@ def test_batches_restart_at_each_segment() -> None:
 def test_a_result_is_json_with_its_card() -> None:
     split = split_dgb(tied_stream(5, events=900, nodes=30, times=300))
     result = json.loads(json.dumps(evaluate(EdgeBank(), split, BATCHES, protocol="dgb").to_dict(), allow_nan=False))
-    assert set(result) == {"scorer", "data", "metrics", "card"}
+    assert set(result) == {"scorer", "data", "metrics", "card", "remark"}
     assert set(result["metrics"]) == {"val", "test", "new_val", "new_test"}
     assert set(result["metrics"]["test"]) == {"ap", "auc", "ap_pooled", "auc_pooled"}
     card = result["card"]

@@ -146,9 +146,7 @@ def removals(rows: list[Row]) -> list[str]:
         costly = [row for row in counted if row["change"]["ours"] < 0]
         left_out = len(changed) - len(counted)
         if not counted:
-            lines.append(
-                f"- `{visibility}`: no comparison counts: each of {left_out} has runs without states on a side."
-            )
+            lines.append(f"- `{visibility}`: none counts: each of {left_out} has runs without states on a side.")
             continue
         text = f"- `{visibility}`: {len(costly)} of {len(counted)} removals lower AP"
         told = [row["change"]["same_direction"] for row in counted if "same_direction" in row["change"]]
