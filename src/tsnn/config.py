@@ -44,11 +44,15 @@ class ModelConfig(_Section):
     edgebank: bool = True  # False: TSNN-core, the score without its memory prior
     edgebank_window: NonNegative = 0.0  # rho; the window is rho mean gaps, 0 is unlimited
     relation_bias: bool = True  # eq:rel_frame_bias, where the stream has relations
+    stalks: Literal["zero", "keyed"] = "zero"  # of a node never seen: nothing (app:inductive), or a code of its own
+    role: bool = False  # an endpoint is told which end of the event it is, where events have a direction
+    frame_length: Literal["free", "kept"] = "free"  # kept: an update turns reflectors and lets none grow
     attention: bool = False  # alg:nbrattn
     attention_heads: Positive = 4
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     score_dim: Positive = 64  # width of MLP_score, two hidden layers
     kappa: Annotated[float, Field(gt=0)] = 50.0  # kappa_0, initial temperature of s_geo
+    kappa_scale: Literal["softplus", "log"] = "softplus"  # what a step of the optimizer moves: kappa, or its logarithm
     scalars: Literal["bounded", "raw"] = "bounded"  # geometric scalars before MLP_score
     gaps: Literal["log", "raw"] = "log"  # D-07
 
@@ -85,6 +89,7 @@ class LossConfig(_Section):
     ce: NonNegative = 1.0  # ranks the candidates of one query
     binary: NonNegative = 1.0  # makes scores of different queries comparable
     geo: NonNegative = 0.01
+    geo_products: Literal["raw", "bounded"] = "raw"  # inner products as they are, or as the score reads them (D-13)
     geo_temperature: Annotated[float, Field(gt=0)] = 1.0  # tau_geo
     bias: NonNegative = 1e-4
     smooth: NonNegative = 1e-3

@@ -22,7 +22,7 @@ from tsnn.errors import ConfigError
 from tsnn.memory.store import initial_frames
 from tsnn.memory.versions import Versions
 from tsnn.model.geometry import Geometry, compare, rotate
-from tsnn.model.head import LAYERS, HeadWeights, ScoreParts, scalars, score
+from tsnn.model.head import LAYERS, HeadWeights, ScoreParts, rho, scalars, score
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.transfer import send
@@ -161,7 +161,8 @@ class Stack:
         own = self.heads[group]
         layers = tuple((own[f"head.mlp.{i}.weight"], own[f"head.mlp.{i}.bias"]) for i in LAYERS)
         weight = self.buffers["head.geometry_weight"][self.groups[group]]
-        return HeadWeights(weight, own["head.rho_kappa"], own["head.gate"], own["head.beta"], layers)
+        temperature = rho(own["head.rho_kappa"], self.config.model.kappa_scale)
+        return HeadWeights(weight, temperature, own["head.gate"], own["head.beta"], layers)
 
 
 class StackedStates:

@@ -57,7 +57,8 @@ class Head(nn.Module):
 
     def __init__(self, config: ModelConfig, psi_dim: int, num_relations: int) -> None:
         super().__init__()
-        self.rho_kappa = nn.Parameter(torch.tensor(math.log(math.expm1(config.kappa - KAPPA_MIN))))
+        self._kappa_scale = config.kappa_scale
+        self.rho_kappa = nn.Parameter(torch.tensor(_initial_kappa(config)))
         self.gate = nn.Parameter(torch.full((max(num_relations, 1),), _INITIAL_GATE))
         self.beta = nn.Parameter(torch.tensor(1.0))
         # 1, or 0 while (and for good, where validation prefers it) the score lives on data features alone.
@@ -74,7 +75,25 @@ class Head(nn.Module):
     def weights(self) -> HeadWeights:
         """The parameters as they are now."""
         layers = tuple((layer.weight, layer.bias) for layer in self.mlp if isinstance(layer, nn.Linear))
-        return HeadWeights(self.geometry_weight, self.rho_kappa, self.gate, self.beta, layers)
+        return HeadWeights(self.geometry_weight, rho(self.rho_kappa, self._kappa_scale), self.gate, self.beta, layers)
+
+
+def _initial_kappa(config: ModelConfig) -> float:
+    above = config.kappa - KAPPA_MIN
+    return math.log(above if config.kappa_scale == "log" else math.expm1(above))
+
+
+def rho(parameter: Tensor, scale: str) -> Tensor:
+    """rho_kappa of eq:sgeo, whose softplus is kappa: the parameter itself, or made of the logarithm of kappa."""
+    if scale == "softplus":
+        return parameter
+    kappa = parameter.exp()
+    return kappa + torch.log(-torch.expm1(-kappa))
+
+
+def bounded_product(geometry: Geometry) -> Tensor:
+    """The inner product, between -1 and 1 whatever the lengths (D-13)."""
+    return geometry.inner / torch.sqrt((1 + geometry.src_norm2) * (1 + geometry.dst_norm2))
 
 
 def scalars(geometry: Geometry, rho_kappa: Tensor, cfg: ModelConfig) -> Tensor:

@@ -6,6 +6,8 @@ matrix itself is only built as a reference. A frame without rows (k = 0) is the 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,13 @@ def reflect_with(F: Tensor, weights: Tensor, y: Tensor, *, transpose: bool = Fal
         f = F[..., i, :]
         y = y - f * (weights[..., i, None] * (f * y).sum(-1, keepdim=True))
     return y
+
+
+def keep_length(F: Tensor, eps: float) -> Tensor:
+    """Every row at the length that initial frames have on average; a reflector is its direction alone."""
+    length = F.norm(dim=-1, keepdim=True)
+    k, d = F.shape[-2:]
+    return torch.where(length > eps, F * (math.sqrt(d / k) / length.clamp(min=eps)), F)
 
 
 def frame_matrix(F: Tensor, eps: float) -> Tensor:
