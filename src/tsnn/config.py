@@ -6,6 +6,8 @@ A run stores the resolved tree as `config.toml`. Unknown keys are errors.
 from __future__ import annotations
 
 import tomllib
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -137,6 +139,12 @@ class TrainConfig(_Section):
         return self
 
 
+# Settings that came after the first stored results, each with the value at which a run is what it was before.
+LATER: dict[str, Any] = {
+    "train.candidates": "destinations",
+}
+
+
 class Config(_Section):
     """The whole tree."""
 
@@ -170,6 +178,16 @@ class Config(_Section):
     def to_toml(self) -> str:
         """The resolved tree as TOML."""
         return tomli_w.dumps(self.model_dump())
+
+    def identity(self) -> str:
+        """What tells two configurations apart: the resolved tree without what was added to it and is not in use."""
+        tree = self.model_dump()
+        for dotted, before in LATER.items():
+            *parents, leaf = dotted.split(".")
+            section = reduce(getitem, parents, tree)
+            if section[leaf] == before:
+                del section[leaf]
+        return tomli_w.dumps(tree)
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tsnn.config import LATER, Config
 from tsnn.study.jobs import Job
 from tsnn.study.published import best_peer, paper_figure
 from tsnn.study.results import PAGE, keys_in_use, render, stored_rows
@@ -51,6 +53,22 @@ def test_every_figure_of_every_table_can_be_made_again_from_the_records():
             cell = Cell(row["data"], row["visibility"], row["variant"], row["configuration"], of.pop("tsnn"), of)
             made = make_row(TABLES[name], cell, records)
             assert {part: row[part] for part in made} == made
+
+
+def test_no_stored_run_is_run_again_for_a_setting_that_came_later():
+    """Else `tsnn reproduce dgb --out results` would train everything anew."""
+    for key, record in ResultStore(ROOT / "results").load().items():
+        job = Job(**record["job"])
+        planned_today = replace(job, config=Config.parse(job.config).to_toml() if job.config else "")
+        assert planned_today.key == key
+
+
+def test_a_setting_that_came_later_tells_runs_apart_where_it_is_in_use():
+    usual = Config()
+    for dotted, before in LATER.items():
+        other = next(value for value in ("all", True) if value != before)
+        changed = Config.build(overrides={dotted: other})
+        assert changed.identity() != usual.identity()
 
 
 def test_only_records_that_a_table_refers_to_are_kept():

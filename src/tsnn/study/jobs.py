@@ -50,8 +50,9 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Hash of everything above."""
-        text = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+        """Hash of everything above; a setting that came later and is not in use leaves it what it was."""
+        config = Config.parse(self.config).identity() if self.config else ""
+        text = json.dumps({"format": FORMAT, **asdict(self), "config": config}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     @property
