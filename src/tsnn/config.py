@@ -55,6 +55,10 @@ class ModelConfig(_Section):
     score_dim: Positive = 64  # width of MLP_score, two hidden layers
     kappa: Annotated[float, Field(gt=0)] = 50.0  # kappa_0, initial temperature of s_geo
     kappa_scale: Literal["softplus", "log"] = "softplus"  # what a step of the optimizer moves: kappa, or its logarithm
+    frame_drift: NonNegative = 0.1  # first weights of MLP_frame's output, as a share of what is drawn; 1 is the paper's
+    gate: float = 2.0  # alpha is its sigmoid at first: 0.88, the neural score leads; 0 is the paper's
+    quiet_geometry: bool = True  # at first the score network gives the geometric scalars no weight
+    standardize_msg: bool = True  # D-17
     scalars: Literal["bounded", "raw"] = "bounded"  # geometric scalars before MLP_score
     gaps: Literal["log", "raw"] = "log"  # D-07
 
@@ -68,6 +72,7 @@ class ModelConfig(_Section):
 class FeatureConfig(_Section):
     """Which data-only features the score reads (app:optional_score_features and DESIGN's floor)."""
 
+    never: bool = True  # beside each gap, whether there was such an event at all (D-06)
     pairs: bool = True  # counts of the pair and of its reverse, recency of the pair
     common_neighbors: bool = True
     two_hop: bool = True  # the capped 2-hop expansion
@@ -109,6 +114,7 @@ class TrainConfig(_Section):
     chunk: Positive = 200  # L_c
     negatives: Positive = 1  # K_neg
     sampler: Literal["random", "mixed"] = "random"  # Track B | Track A
+    collisions: bool = False  # True: a negative may be the positive itself, as among the suite's own
     lr: Annotated[float, Field(gt=0)] = 3e-3
     geometry_lr: Annotated[float, Field(gt=0)] = 1.0  # mu_geo
     head_lr: Annotated[float, Field(gt=0)] = 0.3  # of the score head, once it is warm
@@ -142,6 +148,17 @@ class TrainConfig(_Section):
 # Settings that came after the first stored results, each with the value at which a run is what it was before.
 LATER: dict[str, Any] = {
     "train.candidates": "destinations",
+    "train.collisions": False,
+    "train.loss.geo_products": "raw",
+    "model.stalks": "zero",
+    "model.role": False,
+    "model.frame_length": "free",
+    "model.frame_drift": 0.1,
+    "model.gate": 2.0,
+    "model.quiet_geometry": True,
+    "model.kappa_scale": "softplus",
+    "model.standardize_msg": True,
+    "features.never": True,
 }
 
 

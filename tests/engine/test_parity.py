@@ -43,6 +43,7 @@ SWITCHES = {
     "kept lengths, fixed frames": {"model__frame_length": "kept", "model__frame_update": False},
     "log kappa": {"model__kappa_scale": "log"},
     "bounded products": {"train__loss__geo_products": "bounded", "train__loss__geo_temperature": 0.3},
+    "no indicators": {"features__never": False},
     "raw inputs": {"model__scalars": "raw", "model__gaps": "raw"},
     "encoded gaps": {"features__encoded_gaps": True},
     "difference": {"features__transported_difference": True},

@@ -63,12 +63,17 @@ class ModelSwitches:
     score_dim: int = 64
     kappa: float = 50.0  # only the initial value of rho_kappa, which is a parameter here
     kappa_scale: str = "softplus"
+    frame_drift: float = 0.1  # this and the next two say how parameters begin
+    gate: float = 2.0
+    quiet_geometry: bool = True
+    standardize_msg: bool = True  # the caller gives messages as they are read
     scalars: str = "bounded"
     gaps: str = "log"
 
 
 @dataclass(frozen=True)
 class FeatureSwitches:
+    never: bool = True
     pairs: bool = True
     common_neighbors: bool = True
     two_hop: bool = True
@@ -179,6 +184,8 @@ def psi_dim(config: NaiveConfig, num_relations: int, num_types: int) -> int:
     m, f = config.model, config.features
     data = 4 + 4 * f.pairs + 3 * f.edgebank_recency + 4 * f.common_neighbors + 2 * f.two_hop + 8 * f.successor
     data += 9 * f.activity + 3 * f.strength + 20 * f.walks
+    if not f.never:
+        data -= 2 + f.pairs + f.edgebank_recency + f.activity
     embedded = m.relation_dim * (num_relations > 0) + 2 * m.type_dim * (num_types > 0)
     return 5 + data + embedded + 2 * m.time_dim * f.encoded_gaps + m.stalk_dim * f.transported_difference
 
@@ -522,7 +529,9 @@ def features(facts: dict[str, float], config: NaiveConfig, gap: float) -> list[f
 
     def lg(name: str) -> float:
         g = max(facts[name], 0.0)
-        return math.log1p(g / gap) if config.model.gaps == "log" else g  # D-07
+        if config.model.gaps == "log":
+            return math.log1p(g / gap)  # D-07
+        return g if name in ("src_gap", "dst_gap") else math.log1p(g)
 
     def never(name: str) -> float:
         return 1.0 if facts[name] < 0 else 0.0  # D-06
@@ -553,6 +562,7 @@ def features(facts: dict[str, float], config: NaiveConfig, gap: float) -> list[f
         logs += [f"walk_{pair}" for pair in meetings]
         logs += [f"walk_{side}_{i}" for i in (1, 2) for side in ("src", "dst")]
         raws += [f"walk_cos_{pair}" for pair in meetings]
+    nevers = nevers if f.never else []
     return [*map(lg, lgs), *map(logc, logs), *map(never, nevers), *(facts[name] for name in raws)]
 
 

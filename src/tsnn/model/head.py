@@ -19,7 +19,6 @@ KAPPA_MIN = 1e-6
 NUM_SCALARS = 5  # geometric scalars at the head of psi
 LAYERS = (0, 2, 4)  # of MLP_score, as `Head.mlp` counts them
 _ROWS = 2048
-_INITIAL_GATE = 2.0  # alpha = 0.88: the neural score leads, the memory prior is heard
 
 
 class HeadWeights(NamedTuple):
@@ -59,7 +58,7 @@ class Head(nn.Module):
         super().__init__()
         self._kappa_scale = config.kappa_scale
         self.rho_kappa = nn.Parameter(torch.tensor(_initial_kappa(config)))
-        self.gate = nn.Parameter(torch.full((max(num_relations, 1),), _INITIAL_GATE))
+        self.gate = nn.Parameter(torch.full((max(num_relations, 1),), config.gate))
         self.beta = nn.Parameter(torch.tensor(1.0))
         # 1, or 0 while (and for good, where validation prefers it) the score lives on data features alone.
         self.register_buffer("geometry_weight", torch.tensor(1.0))
@@ -68,9 +67,10 @@ class Head(nn.Module):
         self.mlp = nn.Sequential(
             nn.Linear(psi_dim, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
         )
-        with torch.no_grad():  # states enter a trained head without disturbing it, and earn their weight
-            first, _ = self.weights().layers[0]
-            first[:, :NUM_SCALARS] = 0.0
+        if config.quiet_geometry:  # states enter a trained head without disturbing it, and earn their weight
+            with torch.no_grad():
+                first, _ = self.weights().layers[0]
+                first[:, :NUM_SCALARS] = 0.0
 
     def weights(self) -> HeadWeights:
         """The parameters as they are now."""

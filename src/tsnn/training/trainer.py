@@ -55,7 +55,7 @@ def build_model(config: Config, split: Split) -> TSNN:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
         model = TSNN(config, shape)
-    if stream.msg is not None and split.train_end > 1:
+    if config.model.standardize_msg and stream.msg is not None and split.train_end > 1:
         model.standardize(torch.tensor(stream.msg[: split.train_end]), "msg")
     return model.to(dtype=getattr(torch, config.train.dtype), device=check_device(config.train))
 
