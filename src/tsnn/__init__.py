@@ -4,22 +4,24 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
+    from tsnn.api import evaluate, train
+    from tsnn.asof.facts import facts
     from tsnn.config import Config
     from tsnn.data.events import EventStream, make_stream
     from tsnn.data.table import from_arrays, from_pandas, from_polars, from_temporal_data, read_table
-    from tsnn.errors import ConfigError, InputError, RunError, TsnnError
+    from tsnn.errors import ConfigError, ContractError, InputError, RunError, TsnnError
     from tsnn.evaluation.baselines import baseline
     from tsnn.evaluation.catalog import default_split, load
-    from tsnn.evaluation.evaluate import evaluate
+    from tsnn.evaluation.contracts import check_scorer
     from tsnn.evaluation.model import ModelScorer
     from tsnn.online.predictor import Predictor
     from tsnn.training.run import Run
-    from tsnn.training.train import train
     from tsnn.types import Visibility
 
 __all__ = [
     "Config",
     "ConfigError",
+    "ContractError",
     "EventStream",
     "InputError",
     "ModelScorer",
@@ -29,8 +31,10 @@ __all__ = [
     "TsnnError",
     "Visibility",
     "baseline",
+    "check_scorer",
     "default_split",
     "evaluate",
+    "facts",
     "from_arrays",
     "from_pandas",
     "from_polars",
@@ -45,6 +49,7 @@ __all__ = [
 _HOME = {
     "Config": "tsnn.config",
     "ConfigError": "tsnn.errors",
+    "ContractError": "tsnn.errors",
     "EventStream": "tsnn.data.events",
     "InputError": "tsnn.errors",
     "ModelScorer": "tsnn.evaluation.model",
@@ -54,8 +59,10 @@ _HOME = {
     "TsnnError": "tsnn.errors",
     "Visibility": "tsnn.types",
     "baseline": "tsnn.evaluation.baselines",
+    "check_scorer": "tsnn.evaluation.contracts",
     "default_split": "tsnn.evaluation.catalog",
-    "evaluate": "tsnn.evaluation.evaluate",
+    "evaluate": "tsnn.api",
+    "facts": "tsnn.asof.facts",
     "from_arrays": "tsnn.data.table",
     "from_pandas": "tsnn.data.table",
     "from_polars": "tsnn.data.table",
@@ -63,14 +70,28 @@ _HOME = {
     "load": "tsnn.evaluation.catalog",
     "make_stream": "tsnn.data.events",
     "read_table": "tsnn.data.table",
-    "train": "tsnn.training.train",
+    "train": "tsnn.api",
+}
+
+
+# What people try who know other libraries, and what does it here.
+_INSTEAD = {
+    "fit": "tsnn.train(data) trains.",
+    "predict": "tsnn.Predictor.load(run) answers: recommend, score_pairs.",
+    "recommend": "tsnn.Predictor.load(run).recommend(source) ranks.",
+    "read_csv": "tsnn.read_table reads CSV and Parquet; every function takes a path as well.",
+    "read_parquet": "tsnn.read_table reads CSV and Parquet; every function takes a path as well.",
 }
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name not in _HOME:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("tsnn")
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    raise importlib.import_module("tsnn.words").missing_name("tsnn", name, __all__, _INSTEAD.get(name, ""))
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,7 @@ A run stores the resolved tree as `config.toml`. Unknown keys are errors.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tsnn.errors import ConfigError
 from tsnn.types import Visibility
+from tsnn.words import did_you_mean, kind_of
 
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
@@ -24,6 +26,13 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        """What differs from the default, which is what one wants to see."""
+        usual = type(self)()
+        return [(name, value) for name, value in super().__repr_args__() if value != getattr(usual, str(name))]
+
+    __str__ = BaseModel.__repr__
 
 
 class ModelConfig(_Section):
@@ -169,6 +178,17 @@ class Config(_Section):
     features: FeatureConfig = FeatureConfig()
     train: TrainConfig = TrainConfig()
 
+    def __init__(self, **sections: Any) -> None:
+        try:
+            super().__init__(**sections)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                raise ConfigError(f"there is no setting {where}; {_meant(where)}") from None
+            reason = first["msg"].removeprefix("Value error, ").rstrip(".")
+            raise ConfigError(f"configuration {where}: {reason}.") from None
+
     @classmethod
     def build(cls, path: Path | None = None, overrides: dict[str, Any] | None = None) -> Config:
         """The defaults, changed by a TOML file and then by `section.key` overrides."""
@@ -177,15 +197,18 @@ class Config(_Section):
             tree = _read_toml(path)
         for dotted, value in (overrides or {}).items():
             _set(tree, dotted, value)
-        try:
-            return cls.model_validate(tree)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            if first["type"] == "extra_forbidden":
-                raise ConfigError(f"there is no setting {where}; docs/api/configuration.md lists them all.") from None
-            reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-            raise ConfigError(f"configuration {where}: {reason}.") from None
+        return cls(**tree)
+
+    @classmethod
+    def of(cls, given: Config | Mapping[str, Any] | str | Path | None) -> Config:
+        """The configuration that somebody means: one, settings like `{"train.lr": 0.002}`, a TOML file, or none."""
+        if isinstance(given, Config):
+            return given
+        if given is None or isinstance(given, Mapping):
+            return cls.build(overrides=dict(given or {}))
+        if isinstance(given, str | Path):
+            return cls.build(Path(given))
+        raise ConfigError(f'config is {kind_of(given)}; give a Config, settings like {{"train.lr": 0.002}}, or a file.')
 
     @classmethod
     def parse(cls, text: str) -> Config:
@@ -211,7 +234,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     """`section.key=value`, the value read as TOML where it is TOML and as a string otherwise."""
     dotted, equals, raw = text.partition("=")
     if not equals or "." not in dotted:
-        raise ConfigError(f"--set {text!r} is not of the form section.key=value; for example train.lr=0.001.")
+        example = (dotted and _close(dotted)) or "for example train.lr=0.001."
+        raise ConfigError(f"--set {text!r} is not of the form section.key=value; {example}")
     try:
         return dotted, tomllib.loads(f"v = {raw}")["v"]
     except tomllib.TOMLDecodeError:
@@ -230,7 +254,32 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _set(tree: dict[str, Any], dotted: str, value: Any) -> None:
-    *parents, leaf = dotted.split(".")
+    *parents, leaf = str(dotted).split(".")
+    if not parents and not isinstance(value, Mapping):
+        raise ConfigError(f"{dotted!r} is not of the form section.key; {_meant(dotted)}")
     for name in parents:
         tree = tree.setdefault(name, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"there is no setting {dotted}; {_meant(dotted)}")
     tree[leaf] = value
+
+
+def _meant(setting: object) -> str:
+    """The setting that is most like this one; else how to see all of them."""
+    return _close(setting) or "print(tsnn.Config().to_toml()) in Python lists them all."
+
+
+def _close(setting: object) -> str:
+    """The setting that is most like this one, in whatever section; nothing if none is."""
+    known = list(_settings(Config(), ""))
+    same = [name for name in known if name.rpartition(".")[2] == str(setting).rpartition(".")[2]]
+    return f"did you mean {same[0]!r}?" if same else did_you_mean(setting, known)
+
+
+def _settings(section: BaseModel, prefix: str) -> Iterator[str]:
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from _settings(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsnn.errors import ConfigError
+from tsnn.words import did_you_mean
 
 Float = NDArray[np.floating]
 F64 = NDArray[np.float64]
@@ -30,6 +31,13 @@ def unwatched(done: int, total: int, text: str = "") -> None:
     """The progress of work that nobody watches."""
 
 
+Watch = Progress | bool | None
+"""Who hears how far work is: with True bars in a terminal or a notebook, with False or None nobody, or a function."""
+
+
+VISIBILITIES = ("strict", "arrival", "batch")
+
+
 @dataclass(frozen=True)
 class Visibility:
     """What an event may see when it is scored.
@@ -41,15 +49,19 @@ class Visibility:
     kind: str
     batch: int = 0
 
+    def __post_init__(self) -> None:
+        if self.kind not in VISIBILITIES or (self.kind == "batch") != (self.batch > 0):
+            raise _no_visibility(f"{self.kind}:{self.batch}" if self.batch else self.kind)
+
     @classmethod
-    def parse(cls, text: str) -> Visibility:
-        """Read `strict`, `arrival` or `batch:N`."""
-        if text in ("strict", "arrival"):
-            return cls(text)
-        head, _, size = text.partition(":")
-        if head == "batch" and size.isdigit() and int(size) > 0:
-            return cls("batch", int(size))
-        raise ConfigError(f"visibility {text!r} is none of strict, arrival, batch:N; for example batch:200.")
+    def parse(cls, text: str | Visibility) -> Visibility:
+        """Read `strict`, `arrival` or `batch:N`; a visibility is taken as it is."""
+        if isinstance(text, Visibility):
+            return text
+        kind, colon, size = text.partition(":") if isinstance(text, str) else ("", "", "")
+        if not kind or bool(colon) != size.isdecimal():
+            raise _no_visibility(text)
+        return cls(kind, int(size or 0))
 
     def __str__(self) -> str:
         return f"batch:{self.batch}" if self.kind == "batch" else self.kind
@@ -67,3 +79,8 @@ class Visibility:
         starts = np.asarray(segment_starts, dtype=np.int64)
         start = starts[np.searchsorted(starts, rows, side="right") - 1]
         return start + (rows - start) // self.batch * self.batch
+
+
+def _no_visibility(told: object) -> ConfigError:
+    meant = did_you_mean(told, VISIBILITIES[:2]) or "for example batch:200."
+    return ConfigError(f"visibility {told!r} is none of strict, arrival, batch:N; {meant}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import tsnn
 from tsnn.cli.main import app, main
 from tsnn.errors import ConfigError, InputError, RunError, TsnnError
 from tsnn.evaluation.catalog import load
@@ -115,6 +117,43 @@ def test_a_strangers_table_goes_all_the_way(tmp_path):
     result = invoke("train", str(clean), "--out", str(tmp_path / "run"), *FAST, "--no-compare", "--json")
     assert result.exit_code == 0, result.output
     assert "baselines" not in json.loads(result.stdout)
+
+
+WORDS = {
+    "trian": "no such command 'trian'; did you mean 'train'?",
+    "data lst": "no such command 'lst'; did you mean 'list'?",
+    "train --oit x": "no such option: --oit; did you mean '--out'?",
+    "train --zzz x": "no such option: --zzz; tsnn train --help lists what it takes.",
+    "evaluate edgbank x.csv": "edgbank is neither a run folder nor a baseline; did you mean 'edgebank'?",
+    "evaluate edgebank:unlimted " + SMALL: "EdgeBank has no mode 'unlimted'; did you mean 'unlimited'?",
+    "data show synthetic:roles:evnts=600": "synthetic:roles has no setting 'evnts'; did you mean 'events'?",
+    f"train {SMALL} --out x --set model.stalkdim=3": "no setting model.stalkdim; did you mean 'model.stalk_dim'?",
+    f"train {SMALL} --out x --set lr=3": "not of the form section.key=value; did you mean 'train.lr'?",
+}
+
+
+@pytest.mark.parametrize("line", WORDS)
+def test_a_wrong_word_is_answered_with_the_likeliest_one(line, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["tsnn", *line.split()])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert WORDS[line] in capsys.readouterr().err
+
+
+def test_the_version_is_one_line():
+    assert invoke("--version").stdout == f"tsnn {tsnn.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [("tsnn tr", "train"), ("tsnn evaluate pop", "popularity"), ("tsnn data show synth", "synthetic:roles")],
+)
+def test_a_shell_completes_verbs_baselines_and_addresses(line, first):
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_TSNN_COMPLETE": "complete_bash"}
+    command = [sys.executable, "-m", "tsnn.cli.main"]
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
+    assert done.stdout.split()[0] == first
 
 
 BAD = {

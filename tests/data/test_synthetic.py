@@ -73,7 +73,8 @@ def test_messages_tell_switches():
     ("name", "says"),
     [
         ("rings", "known one is synthetic:roles"),
-        ("roles:speed=2", "settings are nodes"),
+        ("roles:speed=2", "did you mean 'seed'"),
+        ("roles:zz=2", "settings are nodes"),
         ("roles:events=many", "write a number"),
         ("roles:events=0", "at least 1"),
         ("roles:nodes=5", "more nodes"),

@@ -73,9 +73,10 @@ def test_listing(root):
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        ("dgb:UCI", "known ones are uci"),
+        ("dgb:UCI", "did you mean 'uci'"),
         ("dgb:reddit", r"put ml_reddit\.csv .*TSNN_DATA"),
-        ("tgb:wiki", "known ones are tgbl-wiki"),
+        ("tgb:wiki", "did you mean 'tgbl-wiki'"),
+        ("tgb:zzz", "known ones are tgbl-wiki"),
         ("tgb:tgbl-coin", r"put tgbl-coin_edgelist_v2\.csv"),
         ("synthetic:rings", "synthetic:roles"),
         ("hub:uci", "no known address"),

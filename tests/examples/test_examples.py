@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -59,6 +60,13 @@ def test_live_loop(tmp_path):
 
 
 @pytest.mark.slow
+def test_lightgbm_on_facts(capsys):
+    found = example("lightgbm_on_facts").main("synthetic:roles:events=1500,nodes=60")
+    assert "9,000 rows of 53 facts, 17% of them events" in capsys.readouterr().out
+    assert found["boosted trees"] > max(found["EdgeBank"], found["popularity"])
+
+
+@pytest.mark.slow
 def test_live_loop_beats_chance(tmp_path):
     assert example("live_loop").main(tmp_path / "run") > 0.25
 
@@ -75,6 +83,15 @@ def test_add_a_feature(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "weight chosen on validation rows" in said
     assert "test AP without" in said
+
+
+def test_own_scorer(capsys):
+    example("own_scorer").main(rows=1500)
+    said = capsys.readouterr().out
+    assert "FadingCounts keeps every promise of a scorer under strict, arrival, batch:7:" in said
+    assert "peeking gets no figures: under strict, what a question may not see changes no answer, but" in said
+    bank, own = (float(ap) for ap in re.findall(r": test AP ([\d.]+)", said))
+    assert 50 < bank < own < 100
 
 
 def test_the_feature_is_added_to_the_score(tmp_path):

@@ -8,14 +8,12 @@ from contextlib import contextmanager
 from textwrap import shorten
 from typing import Any
 
-from rich import progress as rich_progress
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
-from rich.text import Text
 
 from tsnn.data.preview import IGNORED, Preview
+from tsnn.progress import terminal_bars
 from tsnn.types import Progress, unwatched
 
 console = Console(stderr=True)  # progress and remarks; results go to standard output
@@ -38,47 +36,14 @@ def print_preview(preview: Preview, out: Console) -> None:
         out.print(escape(sentence), highlight=False, soft_wrap=True)
 
 
-COUNTABLE = 1000  # of fewer things than this one wants to know how many are done, of more how fast it goes
-
-
-class _Pace(ProgressColumn):
-    """How many are done, or how many a second."""
-
-    def render(self, task: rich_progress.Task) -> Text:
-        """In a few letters: a terminal is narrow."""
-        if (task.total or 0) < COUNTABLE:
-            return Text(f"{task.completed:.0f}/{task.total:.0f}")
-        return Text(f"{task.finished_speed or task.speed or 0:,.0f}/s")
-
-
 @contextmanager
 def shown_bar(quiet: bool) -> Iterator[Progress]:
-    """A progress that draws a bar for each piece of work, while a block runs; a quiet one draws nothing.
-
-    Nothing is drawn before there is something to show: a refusal before any work stays one sentence.
-    """
+    """A progress that draws a bar for each piece of work, while a block runs; a quiet one draws nothing."""
     if quiet:
         yield unwatched
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), _Pace(), TimeRemainingColumn())
-    bars = rich_progress.Progress(*columns, console=console)
-
-    def show(done: int, total: int, text: str = "") -> None:
-        """Work of another total, or that begins anew, gets a bar of its own; the one before is full."""
-        last = bars.tasks[-1] if bars.tasks else None
-        if last is not None and last.total == total and last.completed <= done:
-            bars.update(last.id, description=text, completed=done)
-            return
-        if last is not None:
-            bars.update(last.id, completed=last.total)
-        bars.add_task(text, completed=done, total=total)
-        bars.start()
-
-    try:
-        yield show
-    finally:
-        if bars.tasks:
-            bars.stop()
+    with terminal_bars(console) as progress:
+        yield progress
 
 
 SHOWN = (("val", "ap"), ("val", "mrr"), ("test", "ap"), ("test", "auc"), ("test", "mrr"), ("new_test", "ap"))

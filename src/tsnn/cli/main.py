@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -16,6 +16,8 @@ from tsnn.cli.data import app as data_app
 from tsnn.cli.demo import demo
 from tsnn.cli.evaluate import evaluate
 from tsnn.cli.explain import explain
+from tsnn.cli.facts import facts
+from tsnn.cli.label import label
 from tsnn.cli.log import app as log_app
 from tsnn.cli.recommend import recommend
 from tsnn.cli.report import report
@@ -26,19 +28,40 @@ from tsnn.cli.train import train
 from tsnn.cli.tune import tune
 from tsnn.cli.verify import verify
 from tsnn.errors import TsnnError
+from tsnn.words import did_you_mean
 
 app = typer.Typer(
     name="tsnn",
     help="Who meets whom next: train on a stream of events, evaluate honestly, ask.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from tsnn import __version__
+
+        print(f"tsnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
 app.command()(demo)
 app.command()(train)
 app.command()(evaluate)
 app.command()(recommend)
 app.command()(explain)
+app.command()(facts)
+app.command()(label)
 app.command()(serve)
 app.command()(reproduce)
 app.command()(tune)
@@ -81,6 +104,12 @@ def _usage(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     if not message or context is None:
         return message
+    message, _, meant = message.partition(". Did you mean ")
+    if possible := getattr(error, "possibilities", None):  # of a wrong option, several that are hardly like it
+        name = getattr(error, "option_name", "")
+        message, meant = f"no such option: {name}", did_you_mean(name, possible).removeprefix("did you mean ")
+    if meant:
+        return f"{message[0].lower()}{message[1:]}; did you mean {meant}"
     return f"{message[0].lower()}{message[1:]}; {context.command_path} --help lists what it takes."
 
 

@@ -12,9 +12,22 @@ import typer
 
 from tsnn.data.question import CANDIDATES
 from tsnn.errors import ConfigError
-from tsnn.evaluation.catalog import ADDRESSES
+from tsnn.evaluation.baselines import ROSTER
+from tsnn.evaluation.catalog import ADDRESSES, list_data
 
-Data = Annotated[str, typer.Argument(help=f"{ADDRESSES}.")]
+
+def complete_data(incomplete: str) -> list[str]:
+    """Addresses that begin so; where none does, the shell completes the names of files."""
+    return [entry.address for entry in list_data() if entry.present and entry.address.startswith(incomplete)]
+
+
+def complete_scorer(incomplete: str) -> list[str]:
+    """Baselines that begin so; where none does, the shell completes the names of folders."""
+    names = [f"{name}{mode}" for name, entry in ROSTER.items() for mode in ("", *(f":{m}" for m in entry.modes))]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+Data = Annotated[str, typer.Argument(help=f"{ADDRESSES}.", autocompletion=complete_data)]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder, as tsnn train leaves it.")]
 VisibilityName = Annotated[
     str, typer.Option(help="What a scored event may see: strict, arrival or batch:N, as in batch:200.")

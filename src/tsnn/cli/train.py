@@ -33,9 +33,9 @@ def train(
     table: TableOptions,
 ) -> None:
     """Train on an event log, and see how well the next link is predicted beside what simple rules predict."""
+    from tsnn import api
     from tsnn.report.page import REPORT, write_report
     from tsnn.report.trace import Tracer
-    from tsnn.training.train import train as train_run
 
     check_folder_target(out)
     told = dict(parse_override(text) for text in set_ or [])
@@ -53,7 +53,7 @@ def train(
         return tracers
 
     with shown_bar(json) as progress:
-        run = train_run(stream, out, settings, compare=compare, follow=follow, progress=progress)
+        run = api.train(stream, out, settings, compare=compare, follow=follow, progress=progress)
     write_report(run, tracers[0].trace())
     if json:
         print_json(run.metrics)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any
 
 from tsnn.data.times import EXAMPLE, Time, instant, is_date_number, iso, moment, number_of_time
 from tsnn.errors import InputError
+from tsnn.words import did_you_mean, listed
 
 PARTS = {
     "src": "source",
@@ -162,15 +162,3 @@ def number_of(name: Any, relations: tuple[str, ...]) -> int:
         meant = did_you_mean(name, relations) or "name one of these."
         what = "no relation is given" if name is None else f"relation {name!r} is unknown"
         raise InputError(f"{what}, the known ones are {listed(relations)}; {meant}") from None
-
-
-def did_you_mean(name: Any, known: tuple[str, ...]) -> str:
-    """A question that names the known name that is most like this one, if any is."""
-    close = get_close_matches(str(name), known, 1)
-    return f"did you mean {close[0]!r}?" if close else ""
-
-
-def listed(names: tuple[str, ...], most: int = 8) -> str:
-    """Names in a sentence; of very many, the first few."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

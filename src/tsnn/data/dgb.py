@@ -61,6 +61,15 @@ def load_dgb(folder: Path | str) -> EventStream:
     return make_stream(src - 1, dst - 1, t, features, ids=ids, name=f"dgb:{folder.name}")
 
 
+def read_labels(folder: Path, column: str) -> NDArray[Any]:
+    """A column of labels, as they stand beside the events in the file of a DGB folder."""
+    path = find_csv(folder)
+    table = {} if path is None else open_table(path)
+    if column not in table:
+        raise InputError(f"{path or folder} has no column {column!r}; a DGB file keeps its labels in 'label'.")
+    return table[column]
+
+
 def _event_columns(path: Path) -> tuple[I64, I64, NDArray[np.float64], I64]:
     table = open_table(path)
     absent = [label for label in ("u", "i", "ts", "idx") if label not in table]

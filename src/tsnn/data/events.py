@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,9 @@ from tsnn.data.description import Description, number_of
 from tsnn.data.times import Times, Where, plain_row, read_times
 from tsnn.errors import InputError
 from tsnn.files import write_whole
+from tsnn.tabular import Brief
 from tsnn.types import I64, U64, Bool
+from tsnn.words import Helpful
 
 if TYPE_CHECKING:
     from tsnn.data.preview import Preview
@@ -185,9 +187,15 @@ def _int_array(values: NDArray[Any]) -> I64 | None:
     return None
 
 
-@dataclass(frozen=True, eq=False)
-class EventStream:
+@dataclass(frozen=True, eq=False, repr=False)
+class EventStream(Brief, Helpful):
     """Events (src, dst, t) with optional features, relations and node types. The columns are read-only."""
+
+    _instead: ClassVar = {
+        "columns": "its columns are src, dst, t, msg, edge_type and node_type.",
+        "fit": "train a model with tsnn.train(stream).",
+        "split": "cut it in time with tsnn.default_split(stream).",
+    }
 
     src: I64
     dst: I64
@@ -208,6 +216,10 @@ class EventStream:
             values = getattr(self, column)
             if values is not None:
                 object.__setattr__(self, column, _read_only(values))
+
+    def __deepcopy__(self, memo: object) -> EventStream:
+        """The same one: nothing can change it."""
+        return self
 
     @property
     def undirected(self) -> bool:
@@ -243,6 +255,14 @@ class EventStream:
     def num_types(self) -> int:
         """Number of node types; 0 where the stream has none."""
         return 0 if self.node_type is None else int(self.node_type.max(initial=-1)) + 1
+
+    def brief(self) -> dict[str, object]:
+        """Its name and sizes."""
+        show = self.description.show_time
+        times = {"first": show(self.t[0].item()), "last": show(self.t[-1].item())} if self.num_events else {}
+        sizes = {"features": self.msg_dim, "relations": self.num_relations, "node types": self.num_types}
+        counts = {"data": self.name, "events": self.num_events, "nodes": self.num_nodes}
+        return counts | times | {"direction": self.direction} | {name: n for name, n in sizes.items() if n}
 
     def take(self, rows: slice | Bool | I64) -> EventStream:
         """The same nodes, only these rows."""
@@ -409,6 +429,8 @@ def _column(values: Any) -> Any:
         return values.detach().cpu().numpy()
     if hasattr(values, "to_numpy"):
         return np.asarray(values.to_numpy())
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        raise InputError(f"{values!r} is no column; give a list or an array with a value for each event.")
     listed = list(values)
     kinds = {type(x) for x in listed}
     if kinds <= {int, float} or all(issubclass(kind, np.generic) for kind in kinds):

@@ -11,8 +11,9 @@ import numpy as np
 from tsnn.data.cleaning import Cleaned
 from tsnn.data.columns import Column, first_cell
 from tsnn.data.csv_file import SEPARATORS
-from tsnn.data.description import PARTS, listed
+from tsnn.data.description import PARTS
 from tsnn.types import I64
+from tsnn.words import listed
 
 if TYPE_CHECKING:
     from tsnn.data.events import EventStream

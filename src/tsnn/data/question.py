@@ -44,6 +44,7 @@ class Question:
     direction: str | None = None  # of the events: directed or undirected; None is what the data say
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "visibility", Visibility.parse(self.visibility))  # a word will do
         if self.candidates not in CANDIDATES:
             raise InputError(
                 f"candidates {self.candidates!r} are none of {', '.join(CANDIDATES)}; name nodes in a list."

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from tsnn.data.events import EventStream
 from tsnn.errors import InputError
+from tsnn.tabular import Brief
 from tsnn.types import I64, Bool
+from tsnn.words import Helpful
 
 SEGMENTS = ("train", "val", "test")
 
 
-@dataclass(frozen=True)
-class Split:
+@dataclass(frozen=True, repr=False)
+class Split(Brief, Helpful):
     """Rows [0, train_end) train, [train_end, val_end) validate, [val_end, num_events) test.
 
     `stream` holds exactly these rows, in arrival order; rows a protocol removes from training are gone.
@@ -25,6 +28,13 @@ class Split:
     val_end: int
     new_node: Bool  # nodes without a training event
     full: EventStream | None = None  # before removal, where a protocol needs it
+
+    _instead: ClassVar = dict.fromkeys(SEGMENTS, "bounds(segment) gives the first row and the end of one.")
+
+    def brief(self) -> dict[str, object]:
+        """The stream's name, and how many events each segment has."""
+        sizes = {name: int(np.diff(self.bounds(name))[0]) for name in SEGMENTS}
+        return {"data": self.stream.name, **sizes, "new nodes": int(self.new_node.sum())}
 
     @property
     def segment_starts(self) -> tuple[int, ...]:

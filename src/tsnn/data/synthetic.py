@@ -35,6 +35,7 @@ from tsnn.data.negatives import DgbNegatives
 from tsnn.data.split import Split, split_by_time
 from tsnn.errors import InputError
 from tsnn.types import F64, I64
+from tsnn.words import did_you_mean
 
 BATCH = 200
 
@@ -75,7 +76,8 @@ class RolesSpec:
         for part in filter(None, text.split(",")):
             key, _, value = part.partition("=")
             if key not in kinds:
-                raise InputError(f"synthetic:roles has no setting {key!r}; the settings are {', '.join(kinds)}.")
+                meant = did_you_mean(key, kinds) or f"the settings are {', '.join(kinds)}."
+                raise InputError(f"synthetic:roles has no setting {key!r}; {meant}")
             try:
                 values[key] = kinds[key](value)
             except ValueError:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tsnn.data.cleaning import clean_rows, without_repeats
 from tsnn.data.columns import Column, as_numpy, is_numeric, open_column
 from tsnn.data.csv_file import SUFFIXES, lines_of, read_csv, separator_of
-from tsnn.data.description import Cleaning, Description, Roles, did_you_mean, listed
+from tsnn.data.description import Cleaning, Description, Roles
 from tsnn.data.events import EventStream, NodeIds, checked_stream, in_order, make_stream
 from tsnn.data.node_types import types_by_side
 from tsnn.data.preview import preview_of
@@ -23,6 +23,7 @@ from tsnn.data.times import Where, plain_row
 from tsnn.errors import InputError
 from tsnn.files import write_whole
 from tsnn.types import I64
+from tsnn.words import did_you_mean, kind_of, listed
 
 MsgColumns = str | list[str] | tuple[str, ...] | None
 """Names of feature columns; `"auto"` takes every numeric column that is not named otherwise."""
@@ -69,7 +70,7 @@ def read_table(
     an earlier one in everything that is read, and `missing_relation` is the kind of events without one. Events are
     `undirected`, those of two equals, if `like` or the file says so as well.
     """
-    table, own = _open(path), stored_description(path)
+    table, own = open_file(path), stored_description(path)
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     roles = _roles(table.columns, named, like, own)
     told = like or own or Description()
@@ -91,13 +92,16 @@ def from_pandas(
     dedupe: bool = False,
     missing_relation: str | None = None,
     name: str = "pandas",
+    like: Description | None = None,
     undirected: bool = False,
 ) -> EventStream:
     """The events of a pandas frame, by column name; the rest is as in `read_table`."""
+    if not is_pandas(frame):
+        raise InputError(f"from_pandas was given {kind_of(frame)}; give a pandas frame, or call tsnn.load.")
     columns = {str(label): frame[label] for label in _distinct(frame.columns, name)}
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
-    return _stream_of(Table(columns, name), _roles(columns, named), node_type, cleaning, undirected=undirected)
+    return _stream_of_frame(Table(columns, name), named, node_type, cleaning, like, undirected)
 
 
 def from_polars(
@@ -113,13 +117,43 @@ def from_polars(
     dedupe: bool = False,
     missing_relation: str | None = None,
     name: str = "polars",
+    like: Description | None = None,
     undirected: bool = False,
 ) -> EventStream:
     """The events of a polars frame, by column name; the rest is as in `read_table`."""
+    if not is_polars(frame):
+        raise InputError(
+            f"from_polars was given {kind_of(frame)}; give a polars frame (a lazy one collected), or call tsnn.load."
+        )
     columns = {label: frame.get_column(label) for label in frame.columns}
     named = {"src": src, "dst": dst, "t": t, "msg": msg, "edge_type": edge_type, **_type_columns(node_type)}
     cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
-    return _stream_of(Table(columns, name), _roles(columns, named), node_type, cleaning, undirected=undirected)
+    return _stream_of_frame(Table(columns, name), named, node_type, cleaning, like, undirected)
+
+
+def is_pandas(data: object) -> bool:
+    """Whether it is a pandas frame; pandas itself need not be there to know."""
+    return hasattr(data, "iloc") and hasattr(data, "columns")
+
+
+def is_polars(data: object) -> bool:
+    """Whether it is a polars frame that holds its rows."""
+    return hasattr(data, "get_column") and hasattr(data, "columns")
+
+
+def _stream_of_frame(
+    table: Table,
+    named: Mapping[str, Any],
+    node_type: NodeTypes,
+    cleaning: Cleaning,
+    like: Description | None,
+    undirected: bool,
+) -> EventStream:
+    """The stream of a frame, its columns those named, else those of `like`."""
+    told = like or Description()
+    roles = _roles(table.columns, named, like)
+    undirected = undirected or told.undirected
+    return _stream_of(table, roles, node_type, cleaning.beside(told.cleaning), like, undirected)
 
 
 def from_arrays(
@@ -153,14 +187,17 @@ def from_temporal_data(
 
 def open_table(path: Path | str) -> dict[str, NDArray[Any]]:
     """The columns of a CSV or Parquet file that has no empty cells, by name."""
-    columns = _open(path).columns
+    columns = open_file(path).columns
     for label, column in columns.items():
         if column.null_count and pa.types.is_integer(column.type):
             raise InputError(f"column {label!r} has {column.null_count} empty cells; fill them in or drop those rows.")
     return {label: as_numpy(column) for label, column in columns.items()}
 
 
-def _open(path: Path | str) -> Table:
+def open_file(path: Path | str) -> Table:
+    """The columns of a CSV or Parquet file as they are."""
+    if not isinstance(path, str | Path):
+        raise InputError(f"{kind_of(path)} is no path of a table; tsnn.load reads frames as well.")
     path = Path(path)
     if not path.is_file():
         raise InputError(f"there is no file {path}; give the path of a CSV or Parquet table.")

@@ -180,6 +180,8 @@ def _datetime(value: Any) -> datetime | None:
             return datetime.fromisoformat(text)
         except ValueError:
             return None
+    if value != value:  # no date, as pandas writes it
+        return None
     if isinstance(value, date) and not isinstance(value, datetime):
         return datetime(value.year, value.month, value.day)
     return value if isinstance(value, datetime) else None

@@ -19,6 +19,7 @@ from tsnn.data.split import Split
 from tsnn.errors import ConfigError
 from tsnn.plan.facts import COLUMN
 from tsnn.types import F64, I64
+from tsnn.words import did_you_mean
 
 if TYPE_CHECKING:
     from tsnn.evaluation.scorer import Block, Scorer
@@ -118,7 +119,8 @@ class EdgeBank(Stateless):
 
     def __init__(self, mode: str = "unlimited", proportion: float = PROPORTION) -> None:
         if mode not in MODES:
-            raise ConfigError(f"EdgeBank mode {mode!r} is none of {', '.join(MODES)}.")
+            meant = did_you_mean(mode, MODES) or f"use one of {', '.join(MODES)}."
+            raise ConfigError(f"EdgeBank has no mode {mode!r}; {meant}")
         self.mode = mode
         self.proportion = proportion
         self.name = f"edgebank:{mode}"
@@ -217,11 +219,16 @@ COMPARED = tuple(name for name, entry in ROSTER.items() if entry.compared)
 
 def baseline(name: str, *, data: str = "", seed: int = 0) -> Scorer:
     """A baseline that has yet to be fitted. `edgebank:MODE` chooses a mode; without one, the best known for `data`."""
-    base, _, mode = name.partition(":")
+    base, _, mode = name.partition(":") if isinstance(name, str) else ("", "", "")
     entry = ROSTER.get(base)
     if entry is None or (mode and not entry.modes):
-        raise ConfigError(f"there is no baseline {name!r}; use one of {', '.join(ROSTER)}, edgebank:MODE.")
+        raise ConfigError(f"there is no baseline {name!r}; {meant_baseline(name)}")
     return entry.make(mode, data, seed)
+
+
+def meant_baseline(name: str) -> str:
+    """The baseline that is most like this name, else all of them."""
+    return did_you_mean(str(name).partition(":")[0], ROSTER) or f"use one of {', '.join(ROSTER)}, edgebank:MODE."
 
 
 def told() -> str:

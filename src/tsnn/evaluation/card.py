@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import platform
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, ClassVar
 
 from tsnn.data.events import EventStream
 from tsnn.data.split import Split
+from tsnn.tabular import Brief, Columns, Tabular, html_table
+from tsnn.words import Helpful
 
 PACKAGES = ("tsnn", "torch", "numpy", "numba", "scikit-learn")
 UPDATES = {
@@ -35,9 +38,11 @@ class Card:
     positives: dict[str, int] = field(default_factory=dict)  # events behind the figures of each set
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, repr=False)
+class Result(Tabular, Brief, Helpful):
     """Metrics by set, with the card they hold under."""
+
+    _instead: ClassVar = dict.fromkeys(("ap", "auc", "mrr", "test", "val"), 'say metrics["test"]["ap"] and so on.')
 
     scorer: str
     data: str
@@ -47,6 +52,23 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON would hold it."""
         return asdict(self)
+
+    def columns(self) -> Columns:
+        """A row for each set, a column for each metric; None where a set has no such figure."""
+        names = dict.fromkeys(name for found in self.metrics.values() for name in found)
+        figures = {name: [found.get(name) for found in self.metrics.values()] for name in names}
+        return {"set": list(self.metrics), **figures}
+
+    def brief(self) -> dict[str, object]:
+        """What was asked of whom, and the test figures."""
+        test = self.metrics.get("test", {})
+        main = {name: f"{test[name]:.4g}" for name in ("ap", "mrr") if name in test}
+        about = {"scorer": self.scorer, "data": self.data, "visibility": self.card.visibility}
+        return {**about, **{f"test {name}": value for name, value in main.items()}}
+
+    def _repr_html_(self) -> str:
+        under = f"{self.scorer} on {self.data}, visibility {self.card.visibility}, protocol {self.card.protocol}"
+        return f"<p>{html.escape(under)}</p>{html_table(self.columns())}"
 
 
 def data_card(stream: EventStream) -> dict[str, Any]:

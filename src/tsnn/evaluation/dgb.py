@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tsnn.data.dgb import NAMES, find_csv, load_dgb, split_dgb
+from tsnn.data.dgb import NAMES, find_csv, load_dgb, read_labels, split_dgb
 from tsnn.data.negatives import SEEDS, STRATEGIES, DgbNegatives
 from tsnn.data.queries import Joined, Queries, pairs
 from tsnn.data.question import Question
@@ -89,4 +89,4 @@ class DgbQuestions(Questions):
 
 
 _SETS = {name: (name, f"ml_{name}.csv") for name in NAMES}
-DGB = benchmark("dgb", _SETS, _COUNTS, find_csv, load_dgb, split_dgb, DgbQuestions)
+DGB = benchmark("dgb", _SETS, _COUNTS, find_csv, load_dgb, split_dgb, DgbQuestions, read_labels)

@@ -10,6 +10,8 @@ from tsnn.data.split import Split
 from tsnn.evaluation.baselines import COMPARED, baseline
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.catalog import protocol_of
+from tsnn.evaluation.contracts import spot_check
+from tsnn.evaluation.method import Method, as_scorer
 from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import figures
 from tsnn.evaluation.scorer import Scorer
@@ -17,7 +19,7 @@ from tsnn.types import Progress, Visibility, unwatched
 
 
 def evaluate(
-    scorer: Scorer,
+    scorer: Scorer | Method,
     split: Split,
     question: Question | Visibility,
     *,
@@ -27,12 +29,15 @@ def evaluate(
 ) -> Result:
     """Fit the scorer if it has to learn, replay the stream, and return its figures with their card.
 
-    A visibility stands for the usual question under it.
+    A method of one's own, with `observe(row)` and `score(src, candidates, t)`, is a scorer too. One that knows what it
+    may not see is refused. A visibility stands for the usual question under it.
     """
     question = question if isinstance(question, Question) else Question(question)
     questions = make_questions(split, question, protocol=protocol, sets=sets)
-    scorer.fit(split, question)
-    return figures(scorer, split.stream, questions, progress, f"evaluating {scorer.name}")
+    own = as_scorer(scorer)
+    own.fit(split, question)
+    spot_check(own, split, question)
+    return figures(own, split.stream, questions, progress, f"evaluating {own.name}")
 
 
 def make_questions(

@@ -62,6 +62,9 @@ class Questions(ABC):
             raise ConfigError(
                 f"the {self.protocol} protocol asks sources only; ask about undirected events with --protocol stream."
             )
+        strange = [name for name in sets or () if name not in self.sets]
+        if strange:
+            raise ConfigError(f"the {self.protocol} protocol has no set {strange[0]!r}; its own are {_and(self.sets)}.")
         self.split = split
         self.question = replace(question, negatives=strategy).about(split.stream)
         self.names = sorted(sets or self.sets, key=self.sets.index)
@@ -117,6 +120,10 @@ class Questions(ABC):
         if self.metric == "mrr":
             return rank_metrics(val.rank)["mrr"]
         return 100 * quick_average_precision(val.positive, val.negative)
+
+
+def _and(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 class RankedQuestions(Questions):

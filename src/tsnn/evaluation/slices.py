@@ -21,6 +21,7 @@ from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import Answers, Listener, Replayed, replay
 from tsnn.evaluation.scorer import Scorer
 from tsnn.plan.planner import mean_gap
+from tsnn.tabular import Rows
 from tsnn.types import F64, I64, Bool, Progress, unwatched
 
 DECADES = (1, 10, 100, 1000)  # bounds of counts, and of gaps in mean gaps; the same for every stream
@@ -55,12 +56,12 @@ class Slices(Listener):
         for answers in (self._scores, *self._facts.values()):
             answers.hear(seen, own)
 
-    def of(self, segment: str) -> list[Slice]:
+    def of(self, segment: str) -> Rows[Slice]:
         """All slices of a segment but those of few positives."""
         split = self._scores.questions.split
         fared = self._scores.outcomes()[segment]
         facts = {name: answers.outcomes()[segment].positive for name, answers in self._facts.items()}
-        found = []
+        found: Rows[Slice] = Rows(kind=Slice)
         for by, name, chosen in masks(split, fared.rows, facts):
             if chosen.sum() >= min(FEW, len(chosen)):
                 own = fared.take(chosen)
@@ -71,7 +72,7 @@ class Slices(Listener):
 
 def error_slices(
     scorer: Scorer, split: Split, question: Question, segment: str = "test", progress: Progress = unwatched
-) -> list[Slice]:
+) -> Rows[Slice]:
     """The slices of a segment, for a scorer that is fitted here if it has to learn."""
     split.bounds(segment)  # a segment by another name is refused before any work
     scorer.fit(split, question)

@@ -85,14 +85,14 @@ class StreamQuestions(RankedQuestions):
 
 
 def draw_negatives(
-    stream: EventStream, own: Asks, question: Question, num: int, rng: np.random.Generator
+    stream: EventStream, own: Asks, question: Question, num: int, rng: np.random.Generator, rows: int | None = None
 ) -> tuple[I64, I64]:
     """For each ask one negative for AP, which may equal the positive as in DGB, then up to `num` others for MRR.
 
-    All are candidates of the question, as the whole stream tells them, of the type the row's own destination has; the
-    others are distinct and never it.
+    All are candidates of the question, as the first `rows` of the stream tell them (by default all of them), of the
+    type the row's own destination has; the others are distinct and never it.
     """
-    pool = question.pool(stream)
+    pool = question.pool(stream, rows)
     wanted = node_types(stream, own.dst)
     sizes = np.zeros(len(own.dst), np.int64)
     drawn = []

@@ -9,12 +9,15 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
 
 from tsnn.data.events import EventStream
 from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.evaluation.questions import Questions
+from tsnn.words import did_you_mean
 
 
 class DataEntry(NamedTuple):
@@ -38,6 +41,7 @@ class Suite:
     questions: type[Questions]
     entries: Callable[[], list[DataEntry]]
     read_folder: Callable[[Path], EventStream | None] = lambda folder: None  # the stream in a folder, if it is its own
+    labels: Callable[[str, str], NDArray[Any]] | None = None  # a column beside the events of that name, if it has any
 
 
 def data_root() -> Path:
@@ -60,17 +64,26 @@ def benchmark(
     read: Callable[[Path], EventStream],
     split: Callable[[EventStream], Split],
     questions: type[Questions],
+    labels: Callable[[Path, str], NDArray[Any]] | None = None,
 ) -> Suite:
     """A suite of named sets, each in a folder of its own below the data folder."""
 
-    def load(name: str) -> EventStream:
+    def folder_of(name: str) -> Path:
         if name not in sets:
-            raise InputError(f"there is no {suite.upper()} set {name!r}; the known ones are {', '.join(sets)}.")
+            meant = did_you_mean(name, sets) or f"the known ones are {', '.join(sets)}."
+            raise InputError(f"there is no {suite.upper()} set {name!r}; {meant}")
         folder, file = sets[name]
         path = data_root() / suite / folder
         if not path.is_dir():
             raise InputError(f"{suite}:{name} is not here; put {file} (or {file}.gz) into {path}, or set TSNN_DATA.")
-        return read(path)
+        return path
+
+    def load(name: str) -> EventStream:
+        return read(folder_of(name))
+
+    def labels_of(name: str, column: str) -> NDArray[Any]:
+        assert labels is not None
+        return labels(folder_of(name), column)
 
     def entries() -> list[DataEntry]:
         lines = []
@@ -83,4 +96,4 @@ def benchmark(
     def read_folder(folder: Path) -> EventStream | None:
         return read(folder) if find(folder) else None
 
-    return Suite(suite, f"{suite}:NAME", load, split, questions, entries, read_folder)
+    return Suite(suite, f"{suite}:NAME", load, split, questions, entries, read_folder, labels_of if labels else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ from tsnn.online.standpoint import Standpoint
 from tsnn.plan.chunk import ScorePlan
 from tsnn.plan.facts import COLUMN, FACTS, Fact
 from tsnn.sheaf.householder import frame_matrix
+from tsnn.tabular import Brief, Columns, Tabular
 from tsnn.training.run import Run
 from tsnn.types import F64, I64
 
@@ -83,9 +85,9 @@ class Drift:
     degrees: float
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """A score taken apart, twice: into reasons, and into geometric + residual + edgebank."""
+@dataclass(frozen=True, repr=False)
+class Explanation(Tabular, Brief):
+    """A score taken apart, twice: into reasons, and into geometric + residual + edgebank. As a table: its reasons."""
 
     src: Hashable
     dst: Hashable
@@ -111,6 +113,18 @@ class Explanation:
     def telling(self) -> list[Reason]:
         """The reasons that make a difference; a contribution that rounds to nothing is not worth a line."""
         return [reason for reason in self.reasons if abs(reason.contribution) >= SMALL]
+
+    def brief(self) -> dict[str, object]:
+        """What was asked, and the answer in a line."""
+        return {"src": self.src, "dst": self.dst, "t": self.t, "score": f"{self.score:.4f}", "why": self.why}
+
+    def columns(self) -> Columns:
+        """The reasons, strongest first."""
+        names = ("title", "contribution", "sentence")
+        return {name: [getattr(reason, name) for reason in self.reasons] for name in names}
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(_headline(self))}<br>{html.escape(self.baseline.says)}</p>{super()._repr_html_()}"
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as JSON would hold it."""
@@ -291,9 +305,13 @@ def _drift(standpoint: Standpoint, node: int, name: Hashable) -> Drift:
     return Drift(name, largest, float(torch.linalg.matrix_norm(turned)), math.degrees(angle))
 
 
-def _lines(e: Explanation) -> list[str]:
+def _headline(e: Explanation) -> str:
     relation = "" if e.edge_type is None else f", relation {e.edge_type}"
-    lines = [f"{e.src} -> {e.dst} at {sentences.moment(e.t)}{relation}: score {e.score:z.4f}", e.baseline.says]
+    return f"{e.src} -> {e.dst} at {sentences.moment(e.t)}{relation}: score {e.score:z.4f}"
+
+
+def _lines(e: Explanation) -> list[str]:
+    lines = [_headline(e), e.baseline.says]
     lines += [f"  {reason.contribution:+z.2f}  {reason.title}: {reason.sentence}" for reason in e.telling]
     lines.append(f"{e.src}: {e.source.sentence}; that is the same for every destination")
     return lines + [e.remark] * bool(e.remark)

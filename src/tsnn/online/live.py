@@ -159,7 +159,7 @@ class LiveState:
         self.model, self.ids = model, ids
         self.spec = PlanSpec.of(model.config, model.shape.mean_gap)
         reference = model.config.train.engine == "reference"
-        self._engine = Engine() if reference else ServingEngine(model)
+        self.engine = Engine() if reference else ServingEngine(model)
         self.origin: Any = saved["origin"].numpy()[()]
         self.clock: Any = saved["clock"].numpy()[()]
         self.node_type: I64 | None = saved["node_type"].numpy() if "node_type" in saved else None
@@ -262,7 +262,7 @@ class LiveState:
         self.history.observe(stream.src, stream.dst, self.latest.tables)
         planner = self.planner(stream, self.latest)
         for plan in planner.walk(stream.num_events, MAX_ROWS):
-            commit(self.store, plan.update, run_update(self.model, self._engine, self.store, plan.update, stream))
+            commit(self.store, plan.update, run_update(self.model, self.engine, self.store, plan.update, stream))
 
     def recent(self, counters: Counters, node: int, n: int) -> list[tuple[Hashable, int | float, int | None]]:
         """The node's last events as counted, newest first: the other end, the time, the relation."""

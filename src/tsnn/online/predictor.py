@@ -13,17 +13,21 @@ import threading
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tsnn.data.events import NodeIds
 from tsnn.data.times import read_span
 from tsnn.errors import InputError, RunError
 from tsnn.files import write_whole
+from tsnn.online.batch import as_column, score_pairs, side_by_side
 from tsnn.online.checks import check_ahead, check_event, check_id, check_relation, check_time
 from tsnn.online.event import AnyTime, Event, Relation, Time
 from tsnn.online.explain import Explanation, explain_score
@@ -32,9 +36,23 @@ from tsnn.online.live import LiveState
 from tsnn.online.retrieve import eligible, shortlist
 from tsnn.online.standpoint import Standpoint, score_candidates, stand
 from tsnn.plan.tables import ROWS
+from tsnn.tabular import Brief, Columns, Rows, Tabular
 from tsnn.training.checkpoint import write_tensors
-from tsnn.training.run import CONFIG, DATA, FORMAT, IDS, METRICS, STATE, WEIGHTS, Run, read_tensors
+from tsnn.training.run import (
+    CONFIG,
+    DATA,
+    FORMAT,
+    IDS,
+    METRICS,
+    STATE,
+    WEIGHTS,
+    Run,
+    check_finished,
+    folder_of,
+    read_tensors,
+)
 from tsnn.types import F64, I64
+from tsnn.words import Helpful, kind_of
 
 Late = Literal["refuse", "aside"]
 _COPIED = (CONFIG, WEIGHTS, DATA, "journal.jsonl")
@@ -51,10 +69,57 @@ class Recommendation:
     edgebank: float
 
 
-class Predictor:
+@dataclass(frozen=True, repr=False, eq=False)
+class Embedding(Tabular, Brief):
+    """States of nodes as of a time, one row each, in synchronized coordinates: U h of every node's stalk and frame.
+
+    These coordinates are common to all nodes of a run, so rows may be compared: the Euclidean distance of two is their
+    transported distance, the inner product their transported one. Those of another run are turned otherwise.
+    """
+
+    ids: list[Hashable]
+    values: NDArray[np.floating[Any]]  # (nodes, stalk_dim); zeros for a node that has had no event
+    t: Time | str
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.values, dtype=dtype)
+
+    def columns(self) -> Columns:
+        """The node, and a column for each coordinate."""
+        return {"node": self.ids, **{f"g{i}": column for i, column in enumerate(self.values.T)}}
+
+    def brief(self) -> dict[str, object]:
+        """How many nodes and coordinates, and as of when."""
+        return {"nodes": len(self), "coordinates": self.values.shape[1], "t": self.t}
+
+    def _repr_html_(self) -> str:
+        return Brief._repr_html_(self)
+
+
+class Predictor(Brief, Helpful):
     """A trained run that goes on: `score` reads, `observe` writes. Safe to use from several threads."""
 
-    def __init__(self, run: Run, saved: dict[str, Tensor], late: Late = "refuse", max_ahead: float = math.inf) -> None:
+    _instead: ClassVar = {
+        "fit": "a run is trained with tsnn.train(data); observe(src, dst, t) tells a predictor of an event.",
+        "predict": "score_pairs(src, dst, t) scores pairs, recommend(src, t) ranks destinations.",
+        "predict_proba": "score_pairs(src, dst, t) scores pairs; a score ranks, it is no probability.",
+        "transform": "embed(nodes, at=t) gives the states of nodes.",
+        "evaluate": "call tsnn.evaluate(predictor.run, data).",
+        "update": "observe(src, dst, t) tells it of an event.",
+    }
+
+    def __init__(
+        self,
+        run: Run,
+        saved: dict[str, Tensor] | None = None,
+        late: Late = "refuse",
+        max_ahead: float = math.inf,
+    ) -> None:
+        if saved is None:
+            raise InputError("a predictor is made of a run's folder; call tsnn.Predictor.load(run).")
         if late not in ("refuse", "aside"):
             raise InputError(f"late is {late!r}; use 'refuse' or 'aside'.")
         if "tie/src" not in saved:
@@ -66,14 +131,13 @@ class Predictor:
         self._state = LiveState(run.model, GrowingIds(run.ids.external[: len(saved["h"])]), saved)
 
     @classmethod
-    def load(cls, run: str | Path, late: Late = "refuse", max_ahead: float | str = math.inf) -> Predictor:
-        """Continue a run folder. `late` says what becomes of an event older than the clock.
+    def load(cls, run: Run | str | Path, late: Late = "refuse", max_ahead: float | str = math.inf) -> Predictor:
+        """Continue a run, or the one in a folder. `late` says what becomes of an event older than the clock.
 
         An event more than `max_ahead` behind the one before it in time is refused; a run of dates takes "30d" as well.
         """
-        folder = Path(run)
-        if not (folder / STATE).is_file():
-            raise RunError(f"{folder} is not a finished run: {STATE} is missing; train it with tsnn train.")
+        folder = folder_of(run)
+        check_finished(folder)
         saved, _ = read_tensors(folder / STATE)  # before the ids, which a save writes first: none is missing then
         loaded = Run.load(folder)
         return cls(loaded, saved, late, read_span(max_ahead, loaded.description.dates))
@@ -117,29 +181,69 @@ class Predictor:
         check_id(node_id)
         return self._state.ids.find(node_id) is not None
 
+    def brief(self) -> dict[str, object]:
+        """Its run, and how far it has come."""
+        clock = self.run.description.show_time(self.ticks)
+        return {"run": self.run.folder, "nodes": self.num_nodes, "events": self.num_events, "clock": clock}
+
     @overload
-    def score(self, src: Hashable, dst: list[Any], t: AnyTime, edge_type: Relation | None = None) -> list[float]: ...
+    def score(
+        self, src: Hashable, dst: list[Any], t: AnyTime | None = None, edge_type: Relation | None = None
+    ) -> list[float]: ...
     @overload
-    def score(self, src: Hashable, dst: Hashable, t: AnyTime, edge_type: Relation | None = None) -> float: ...
-    def score(self, src: Hashable, dst: Any, t: AnyTime, edge_type: Relation | None = None) -> float | list[float]:
+    def score(
+        self, src: Hashable, dst: Hashable, t: AnyTime | None = None, edge_type: Relation | None = None
+    ) -> float: ...
+    def score(
+        self, src: Hashable, dst: Any, t: AnyTime | None = None, edge_type: Relation | None = None
+    ) -> float | list[float]:
         """The score of a destination, or of each of a list, for this source at this time."""
-        many = isinstance(dst, list)
+        many = as_column(dst)
         with self._lock:
-            standpoint, cand = self.stand(src, dst if many else [dst], t, edge_type)
+            standpoint, cand = self.stand(src, [dst] if many is None else many, t, edge_type)
             total: list[float] = score_candidates(standpoint, cand).total.tolist()
-        return total if many else total[0]
+        return total[0] if many is None else total
+
+    def score_pairs(self, src: Any, dst: Any, t: Any = None, edge_type: Any = None) -> F64:
+        """The scores of many pairs at once, in the order of the pairs.
+
+        Each of the four is a list, an array or a column of a frame, with a value for each pair, or one value for all.
+        """
+        pairs = side_by_side(src=src, dst=dst, t=t, edge_type=edge_type)
+        for name in chain(pairs["src"], pairs["dst"]):
+            check_id(name)
+        about, relations = self.run.description, self.run.model.shape.num_relations
+        with self._lock:
+            asked_at, number = cache(self._asked_at), cache(lambda name: check_relation(name, about, relations) or 0)
+            times = np.array([asked_at(when) for when in pairs["t"]])
+            kinds = np.array([number(kind) for kind in pairs["edge_type"]], np.int64)
+            return score_pairs(self._state, pairs["src"], pairs["dst"], times, kinds)
+
+    def embed(self, nodes: Any = None, at: AnyTime | None = None) -> Embedding:
+        """The states of nodes (by default of all) as of a time, in coordinates in which they can be compared."""
+        with self._lock:
+            names = self._state.ids.external if nodes is None else side_by_side(nodes=nodes)["nodes"]
+            for name in names:
+                check_id(name)
+            time = self._asked_at(at)
+            found = [self._state.ids.find(name) for name in names]
+            known = np.array([index is not None for index in found], np.bool_)
+            index = np.array([index or 0 for index in found], np.int64)
+            g, _ = self._state.store.synchronized(index, self._state.moment(time).settled)
+            values = np.where(known[:, None], g.numpy(), 0)
+        return Embedding(list(names), values, self.run.description.show_time(time))
 
     def recommend(
         self,
         src: Hashable,
-        t: AnyTime,
+        t: AnyTime | None = None,
         k: int = 10,
         candidates: Sequence[Hashable] | str | None = None,
         exclude_seen: bool = False,
         edge_type: Relation | None = None,
         exact: bool = True,
-    ) -> list[Recommendation]:
-        """The k best destinations, best first.
+    ) -> Rows[Recommendation]:
+        """The k best destinations, best first: a list, and with `to_pandas` and its like a table.
 
         Without `candidates` they are the best of those that the run's question ranks: nodes that have been a
         destination so far or, where nodes have types, nodes of a type that has. "all" ranks every known node, a list
@@ -147,10 +251,10 @@ class Predictor:
         `exclude_seen` leaves out destinations that the source has linked to. `exact=False` ranks a shortlist of the
         candidates; a list is always ranked whole.
         """
-        if k < 1:
-            raise InputError(f"k is {k}; ask for at least one destination.")
+        if not isinstance(k, int | np.integer) or k < 1:
+            raise InputError(f"k is {k!r}; ask for at least one destination.")
         listed = candidates is not None and not isinstance(candidates, str)
-        names = list(candidates or ()) if listed else []
+        names = _nodes(candidates) if listed else []
         question = self.run.question
         if isinstance(candidates, str):
             question = replace(question, candidates=candidates)
@@ -165,12 +269,15 @@ class Predictor:
         worth = np.flatnonzero(keep)
         best = worth[_top(scores.total[worth], k)].tolist()
         external = self._state.ids.external
-        return [
+        found = (
             Recommendation(names[i] if listed else external[cand[i]], *(float(part[i]) for part in scores[:4]))
             for i in best
-        ]
+        )
+        return Rows(found, Recommendation)
 
-    def explain(self, src: Hashable, dst: Hashable, t: AnyTime, edge_type: Relation | None = None) -> Explanation:
+    def explain(
+        self, src: Hashable, dst: Hashable, t: AnyTime | None = None, edge_type: Relation | None = None
+    ) -> Explanation:
         """Why this destination has this score."""
         with self._lock:
             standpoint, cand = self.stand(src, [dst], t, edge_type)
@@ -189,7 +296,7 @@ class Predictor:
         ]
 
     def stand(
-        self, src: Hashable, candidates: Sequence[Hashable], t: AnyTime, edge_type: Relation | None
+        self, src: Hashable, candidates: Sequence[Hashable], t: AnyTime | None, edge_type: Relation | None
     ) -> tuple[Standpoint, I64]:
         """Where a source stands at a time, once all of this is checked, and the candidates' indices."""
         for name in (src, *candidates):
@@ -198,8 +305,10 @@ class Predictor:
         relation = check_relation(edge_type, self.run.description, self.run.model.shape.num_relations)
         return stand(self._state, src, candidates, time, relation or 0)
 
-    def _asked_at(self, t: AnyTime) -> Time:
-        """The time of a question, which cannot lie before what has been observed."""
+    def _asked_at(self, t: AnyTime | None) -> Time:
+        """The time of a question, which cannot lie before what has been observed; `question_time` if none is given."""
+        if t is None:
+            return self.question_time(None)
         about = self.run.description
         time = check_time(t, about, isinstance(self.ticks, int))
         if time < self.ticks:
@@ -215,8 +324,10 @@ class Predictor:
 
     def observe_many(self, events: Iterable[Event | tuple[Any, ...]]) -> None:
         """Let events happen in order: the same as one by one, bit for bit, and faster. If one is bad, none happens."""
+        if not isinstance(events, Iterable):
+            raise InputError(f"{kind_of(events)} holds no events; give a list of tuples of src, dst and t.")
         with self._lock:
-            timely, late = self._sorted_out([self.check(Event(*event)) for event in events])
+            timely, late = self._sorted_out([self.check(_event_of(event)) for event in events])
             self.aside += late
             if timely:
                 self._state.observe(timely)
@@ -263,6 +374,24 @@ class Predictor:
         self.snapshot().save(run)
 
 
+def _nodes(candidates: Any) -> list[Hashable]:
+    """The nodes that somebody lists."""
+    listed = as_column(candidates)
+    if listed is None and not isinstance(candidates, Iterable):
+        raise InputError(f"candidates are {kind_of(candidates)}; give a list of nodes, 'destinations' or 'all'.")
+    return list(candidates) if listed is None else listed
+
+
+def _event_of(given: Any) -> Event:
+    """An event, or the tuple of its parts."""
+    if not isinstance(given, tuple | list) or not 3 <= len(given) <= len(Event._fields):
+        raise InputError(
+            f"{given!r} is no event; give tuples of src, dst and t, and of msg and edge_type where the run has them "
+            "(of a frame, df.itertuples(index=False))."
+        )
+    return Event(*given)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The state of a predictor at one moment."""
@@ -276,7 +405,7 @@ class Snapshot:
 
         Ids are written before the state: whatever an interruption leaves, every row of the state has its id.
         """
-        folder = Path(run)
+        folder = folder_of(run)
         elsewhere = folder.resolve() != self.folder.resolve()
         if elsewhere:
             _copy_run(self.folder, folder, _COPIED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from tsnn.online.live import LiveState, Moment
 from tsnn.plan.chunk import ChunkPlan, ScorePlan
 from tsnn.plan.counters import Counters, signatures
 from tsnn.plan.facts import COLUMN
-from tsnn.types import F64, I64, Bool
+from tsnn.types import F64, I64, U64, Bool
 
 BLOCK = 8192  # candidates scored at once: bounds memory, and stays in the cache
 
@@ -102,8 +102,11 @@ def stand(state: LiveState, src: Hashable, names: Sequence[Hashable], t: Any, ed
     u = index(src)
     cand = np.array([index(name) for name in names], np.int64)
     moment = state.moment(t)
-    _seat(moment.counters, len(state.ids), strangers)
-    stream = _no_rows(state, len(strangers), u >= len(state.ids))
+    seat(moment.counters, len(state.ids), np.array([stable_key(name) for name in strangers], np.uint64))
+    roles = [1] * len(strangers)
+    if u >= len(state.ids):
+        roles[0] = 0
+    stream = no_rows(state, roles)
     plan = _source_plan(state, moment, stream, u, t, edge_type)
     if u < len(state.ids):
         h, F = state.store.read(plan.update.nodes, moment.settled)
@@ -145,23 +148,21 @@ def _decodable(standpoint: Standpoint, cand: I64, facts: Any) -> ScorePlan:
     )  # fmt: skip
 
 
-def _seat(counters: Counters, known: int, strangers: Iterable[Hashable]) -> None:
+def seat(counters: Counters, known: int, keys: U64) -> None:
     """Rows behind the known nodes for ids without any event: a signature and nothing else, so no score changes."""
-    keys = np.array([stable_key(name) for name in strangers], np.uint64)
     counters.make_room(0, known + len(keys))
     dim = counters.tables.walk.shape[2]
     if dim and len(keys):
         counters.tables.walk[known : known + len(keys), 0] = signatures(keys, dim)
 
 
-def _no_rows(state: LiveState, strangers: int, src_is_stranger: bool) -> EventStream:
-    """A stream of no events, with the types of all nodes and of the standpoint's strangers."""
+def no_rows(state: LiveState, roles: Sequence[int]) -> EventStream:
+    """A stream of no events, with the types of all nodes, and of strangers by their roles: source (0), destination."""
     none = np.zeros(0, np.int64)
     types = state.node_type
-    if types is not None and strangers:
-        guessed = np.full(strangers, state.usual_type(1))
-        guessed[0] = state.usual_type(0 if src_is_stranger else 1)
-        types = np.concatenate([types, guessed])
+    if types is not None and roles:
+        usual = np.array([state.usual_type(role) for role in (0, 1)])
+        types = np.concatenate([types, usual[np.array(roles)]])
     relations = none if state.model.shape.num_relations else None
     return EventStream(
         none, none, np.zeros(0), state.ids, edge_type=relations, node_type=types, description=state.described

@@ -12,10 +12,11 @@ journal.jsonl        what happened, epoch by epoch
 
 from __future__ import annotations
 
+import html
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,12 +31,14 @@ from tsnn.data.queries import Share
 from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.errors import InputError, RunError
-from tsnn.evaluation.catalog import default_split, load, suite_of
+from tsnn.evaluation.catalog import Data, default_split, load, suite_of
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.replay import Listener, Replayed, replay
 from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN, StreamShape
+from tsnn.tabular import Brief, Columns, html_table
 from tsnn.training.checkpoint import write_tensors
+from tsnn.words import Helpful, kind_of
 
 CONFIG = "config.toml"
 WEIGHTS = "weights.safetensors"
@@ -51,9 +54,19 @@ COUNTS_ONLY = (
 STATE_FILES = (CONFIG, WEIGHTS, STATE, IDS)  # the model and its state
 
 
-@dataclass(frozen=True)
-class Run:
+_ASK = "ask a predictor: tsnn.Predictor.load(run) has score, score_pairs, recommend, explain, embed and observe."
+
+
+@dataclass(frozen=True, repr=False)
+class Run(Brief, Helpful):
     """A trained model with its ids and figures."""
+
+    _instead: ClassVar = {
+        "fit": "it is trained already; tsnn.train(data) makes a new one.",
+        "evaluate": "call tsnn.evaluate(run, data).",
+        "save": "it is saved already, in run.folder.",
+        **dict.fromkeys(("predict", "score", "score_pairs", "recommend", "explain", "embed", "observe"), _ASK),
+    }
 
     folder: Path
     model: TSNN
@@ -76,10 +89,25 @@ class Run:
         """What has to be known wherever a figure or an answer of this run is shown; mostly nothing."""
         return "" if self.model.head.geometry_weight else COUNTS_ONLY
 
+    def brief(self) -> dict[str, object]:
+        """Where it is, of what, how good, and its settings as far as they are not the usual ones."""
+        test = self.metrics.get("metrics", {}).get("test", {})
+        figures = {f"test {name}": f"{test[name]:.4g}" for name in ("ap", "mrr") if name in test}
+        about = {"folder": self.folder, "data": self.metrics.get("data", ""), "visibility": self.question.visibility}
+        return {**about, **figures, "config": self.config}
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() + html_table(_figures(self.metrics)) + f"<p>{html.escape(self.remark)}</p>"
+
+    @classmethod
+    def of(cls, given: Run | str | Path) -> Run:
+        """The run that somebody means: one, or the one in a folder."""
+        return given if isinstance(given, Run) else cls.load(given)
+
     @classmethod
     def load(cls, folder: str | Path) -> Run:
         """Read a run folder."""
-        folder = Path(folder)
+        folder = folder_of(folder)
         check_finished(folder, METRICS)
         config = Config.build(folder / CONFIG)
         tensors, metadata = read_tensors(folder / WEIGHTS)
@@ -89,11 +117,29 @@ class Run:
         return cls(folder, model.eval(), NodeIds.load(folder / IDS), metrics, read_description(folder))
 
 
+def folder_of(run: Run | str | Path) -> Path:
+    """The folder of a run, or that is named."""
+    if isinstance(run, Run):
+        return run.folder
+    if not isinstance(run, str | Path):
+        raise InputError(f"{kind_of(run)} is no run; give a run, or the folder that tsnn.train left.")
+    return Path(run)
+
+
+def _figures(metrics: dict[str, Any]) -> Columns:
+    """The test figures of the run and of what it was compared with."""
+    results = [metrics, *metrics.get("baselines", [])]
+    tests = [result.get("metrics", {}).get("test", {}) for result in results]
+    names = dict.fromkeys(name for test in tests for name in test)
+    return {"test": [one.get("scorer") for one in results], **{n: [test.get(n) for test in tests] for n in names}}
+
+
 def check_finished(folder: Path, *others: str) -> None:
     """Refuse a folder that lacks a file of the model and its state, or one of the others named."""
     for name in (*STATE_FILES, *others):
         if not (folder / name).is_file():
-            raise RunError(f"{folder} is not a finished run: {name} is missing; train it with tsnn train.")
+            what = f"{name} is missing" if folder.is_dir() else "there is no such folder"
+            raise RunError(f"{folder} is not a finished run: {what}; train it with tsnn train.")
 
 
 def read_description(folder: Path) -> Description:
@@ -115,6 +161,18 @@ def run_split(run: Run, *data: str) -> Split:
         if stream.fingerprint() == run.metrics["card"]["data"]["fingerprint"]:
             return default_split(stream)
     raise InputError(f"{' or '.join(addresses)} is not the data {run.folder} was trained on; name that with --data.")
+
+
+def split_like(data: Data | Split, run: Run | None, **columns: Any) -> Split:
+    """The split of any data, read as the run's own were unless `columns` say otherwise."""
+    if isinstance(data, Split):
+        return default_split(data)
+    about = None if run is None else run.description
+    stream = load(data, about, **columns)
+    told, meant = stream.description.relations, about.relations if about else ()
+    if told and meant and told != meant:
+        raise InputError("the stream numbers its relations otherwise than the run; read it with like=run.description.")
+    return default_split(stream)
 
 
 def _address(run: Run) -> str:

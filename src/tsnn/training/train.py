@@ -33,13 +33,18 @@ from tsnn.types import Progress, unwatched
 Follow = Callable[[ModelScorer, Questions], Sequence[Listener]]
 
 
+def follow_nothing(scorer: ModelScorer, questions: Questions) -> Sequence[Listener]:
+    """No further listener."""
+    return ()
+
+
 def train(
     data: str | Path | EventStream,
     out: str | Path,
     config: Config | None = None,
     *,
     compare: bool = True,
-    follow: Follow = lambda scorer, questions: (),
+    follow: Follow = follow_nothing,
     progress: Progress = unwatched,
 ) -> Run:
     """Train on a stream's own split and leave a run folder; an interrupted call goes on where it stopped.
