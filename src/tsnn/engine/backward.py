@@ -310,7 +310,9 @@ def keep_length_adjoint(dims: Dims, F: Ptr, stretch: Ptr, g: Ptr) -> None:
     """Adjoint of `keep_length`: g without its part along each row, scaled as the row was."""
     for i in range(dims.k):
         row, g_row = at(F, i * dims.d), at(g, i * dims.d)
-        along = dot(row, g_row, dims.d) / dot(row, row, dims.d)
+        length2, along = dot(row, row, dims.d), lit(g, 0.0)
+        if length2 > dims.eps**2:
+            along = dot(row, g_row, dims.d) / length2
         for c in range(dims.d):
             g_row[c] = stretch[i] * (g_row[c] - along * row[c])
 
@@ -326,7 +328,8 @@ def frames_adjoint(b: Back, e: int) -> None:
         post_frame_gradient(dims, b.frames, b.shares, grads, post + s, out if loop else at(out, s * size))
     for s in range(1 if loop else 2):
         if dims.kept and dims.frame_update:
-            keep_length_adjoint(dims, at(tape.F, (post + s) * size), at(tape.stretch, (2 * e + s) * dims.k), at(out, s * size))
+            stretch = at(tape.stretch, (2 * e + s) * dims.k)
+            keep_length_adjoint(dims, at(tape.F, (post + s) * size), stretch, at(out, s * size))
         pre = (plan.dst_F[e] if s else plan.src_F[e]) - b.base
         if pre >= 0:
             grads.has_gF[pre] = 1

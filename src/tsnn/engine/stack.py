@@ -19,7 +19,7 @@ from tsnn.engine.cuda import GROUP, DevicePlan, cuda_update, groups, teams_for
 from tsnn.engine.engine import Scored
 from tsnn.engine.layout import Parameters, rows
 from tsnn.errors import ConfigError
-from tsnn.memory.store import initial_frames
+from tsnn.memory.store import StateStore
 from tsnn.memory.versions import Versions
 from tsnn.model.geometry import Geometry, compare, rotate
 from tsnn.model.head import LAYERS, HeadWeights, ScoreParts, rho, scalars, score
@@ -170,19 +170,18 @@ class StackedStates:
 
     def __init__(self, stack: Stack, seeds: list[int], keys: U64) -> None:
         self.stack = stack
-        k, d = stack.config.model.num_reflectors, stack.config.model.stalk_dim
         padded = seeds + [seeds[-1]] * (len(stack) - len(seeds))
-        drawn = {seed: torch.from_numpy(initial_frames(seed, keys, k, d)).to(stack.flat) for seed in set(seeds)}
-        self._initial = torch.stack([drawn[seed] for seed in padded])
-        self.F = self._initial.clone()
-        self.h = torch.zeros_like(self.F[:, :, 0])
+        sizes, like = stack.config.model, stack.flat
+        first = {seed: StateStore(keys, seed, sizes, like.dtype, like.device) for seed in set(seeds)}
+        self._first_h, self._first_F = (torch.stack([getattr(first[s], part) for s in padded]) for part in ("h", "F"))
+        self.h, self.F = self._first_h.clone(), self._first_F.clone()
         self._next_F = torch.empty_like(self.F)
         self._next_h = torch.empty_like(self.h)
 
     def reset_state(self) -> None:
         """Forget every event."""
-        self.h.zero_()
-        self.F.copy_(self._initial)
+        self.h.copy_(self._first_h)
+        self.F.copy_(self._first_F)
 
     def update(self, plan: UpdatePlan, context: Tensor) -> Versions:
         """The version logs of a chunk; writes nothing."""

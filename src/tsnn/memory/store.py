@@ -15,6 +15,7 @@ from tsnn.transfer import send
 from tsnn.types import F64, I64, U64
 
 _STALKS = 1 << 40  # seeds of stalks lie beyond those of frames
+_STALK_SCALE = 0.5  # of keyed stalks: those that a GRU has written lie within (-1, 1)
 _BLOCK = 65_536  # nodes initialized at a time: bounds the float64 scratch of a large graph
 
 
@@ -36,7 +37,7 @@ class StateStore:
             self.h[rows], self.F[rows] = self.initial(self._keys[rows])
 
     def initial(self, keys: U64) -> tuple[Tensor, Tensor]:
-        """Stalks and frames of nodes without an event."""
+        """Stalks and frames of nodes without an event (app:inductive, D-05), wherever one is met."""
         k, d = self.F.shape[1:]
         F = torch.from_numpy(initial_frames(self._seed, keys, k, d)).to(self.F.dtype)
         if not self._keyed:
@@ -74,9 +75,8 @@ def take_rows(table: Tensor, rows: NDArray[np.integer[Any]]) -> Tensor:
 
 def initial_stalks(seed: int, keys: U64, stalk_dim: int) -> F64:
     """A code for each node, drawn from its key alone like its frame but apart from it, shape (nodes, d)."""
-    import os
-    scale = float(os.environ.get("CODE", "0.5"))
-    return scale * random_normals(seed + _STALKS, keys, stalk_dim)
+    stalks: F64 = _STALK_SCALE * random_normals(seed + _STALKS, keys, stalk_dim)
+    return stalks
 
 
 def initial_frames(seed: int, keys: U64, num_reflectors: int, stalk_dim: int) -> F64:
