@@ -17,11 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tsnn.errors import ConfigError
 from tsnn.types import Visibility
-from tsnn.words import did_you_mean, kind_of
+from tsnn.words import did_you_mean, kind_of, listed
 
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 NonNegative = Annotated[float, Field(ge=0)]
+
+CONFIGS = Path(__file__).with_name("configs")  # presets, and what `tsnn tune` chose for a data set
+PRESETS = {name: CONFIGS / f"{name}.toml" for name in sorted(path.stem for path in CONFIGS.glob("paper*.toml"))}
 
 
 class _Section(BaseModel):
@@ -190,25 +193,34 @@ class Config(_Section):
             raise ConfigError(f"configuration {where}: {reason}.") from None
 
     @classmethod
-    def build(cls, path: Path | None = None, overrides: dict[str, Any] | None = None) -> Config:
-        """The defaults, changed by a TOML file and then by `section.key` overrides."""
-        tree: dict[str, Any] = {}
+    def build(
+        cls, path: Path | None = None, overrides: dict[str, Any] | None = None, preset: str | None = None
+    ) -> Config:
+        """The defaults, changed by a preset, then by a TOML file, then by `section.key` overrides."""
+        tree = {} if preset is None else _preset(preset)
         if path is not None:
-            tree = _read_toml(path)
+            _merge(tree, _read_settings(path))
         for dotted, value in (overrides or {}).items():
             _set(tree, dotted, value)
         return cls(**tree)
 
     @classmethod
     def of(cls, given: Config | Mapping[str, Any] | str | Path | None) -> Config:
-        """The configuration that somebody means: one, settings like `{"train.lr": 0.002}`, a TOML file, or none."""
+        """What somebody means: a configuration, settings like `{"train.lr": 0.002}`, a preset, a TOML file, or nothing.
+
+        Settings may name the preset that they change: `{"preset": "paper", "train.lr": 0.002}`.
+        """
         if isinstance(given, Config):
             return given
         if given is None or isinstance(given, Mapping):
-            return cls.build(overrides=dict(given or {}))
+            told = dict(given or {})
+            return cls.build(preset=told.pop("preset", None), overrides=told)
+        if isinstance(given, str) and given in PRESETS:
+            return cls.build(preset=given)
         if isinstance(given, str | Path):
             return cls.build(Path(given))
-        raise ConfigError(f'config is {kind_of(given)}; give a Config, settings like {{"train.lr": 0.002}}, or a file.')
+        ways = 'a Config, settings like {"train.lr": 0.002}, a preset, or a file'
+        raise ConfigError(f"config is {kind_of(given)}; give {ways}.")
 
     @classmethod
     def parse(cls, text: str) -> Config:
@@ -242,11 +254,36 @@ def parse_override(text: str) -> tuple[str, Any]:
         return dotted, raw
 
 
+def _preset(name: object) -> dict[str, Any]:
+    """The settings of a preset, as a tree."""
+    if str(name) not in PRESETS:
+        meant = did_you_mean(name, PRESETS) or f"there are {listed(tuple(PRESETS))}."
+        raise ConfigError(f"there is no preset {name!r}; {meant}")
+    return _read_settings(PRESETS[str(name)])
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a file, which may say `preset = "..."` and then only what differs from that."""
+    told = _read_toml(path)
+    tree = _preset(told.pop("preset")) if "preset" in told else {}
+    _merge(tree, told)
+    return tree
+
+
+def _merge(tree: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for name, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(tree.get(name), dict):
+            _merge(tree[name], value)
+        else:
+            tree[name] = value
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
-        raise ConfigError(f"there is no configuration file {path}.") from None
+        meant = did_you_mean(path, PRESETS)
+        raise ConfigError(f"there is no configuration file {path}{'; ' + meant if meant else '.'}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; name a TOML file.") from None
     except tomllib.TOMLDecodeError as error:
@@ -261,7 +298,7 @@ def _set(tree: dict[str, Any], dotted: str, value: Any) -> None:
         tree = tree.setdefault(name, {})
         if not isinstance(tree, dict):
             raise ConfigError(f"there is no setting {dotted}; {_meant(dotted)}")
-    tree[leaf] = value
+    _merge(tree, {leaf: value})
 
 
 def _meant(setting: object) -> str:

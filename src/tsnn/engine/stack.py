@@ -8,7 +8,9 @@ other members or their number. A stack is filled up with copies of its last memb
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from functools import reduce
+from operator import getitem
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,25 +25,35 @@ from tsnn.memory.store import StateStore
 from tsnn.memory.versions import Versions
 from tsnn.model.geometry import Geometry, compare, rotate
 from tsnn.model.head import LAYERS, HeadWeights, ScoreParts, rho, scalars, score
+from tsnn.model.losses import LOSSES
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.transfer import send
 from tsnn.types import U64
 
-# What members may differ in; all else decides shapes, the plan, or the course of training.
+# What members may differ in; all else decides shapes, the plan, the score, or the course of training.
 FREE = {
-    "train": {"seed", "lr", "geometry_lr", "head_lr", "weight_decay", "clip", "patience", "loss"},
-    "model": {"kappa", "step_size"},
-    "features": set(),
+    *(f"train.{name}" for name in ("seed", "lr", "geometry_lr", "head_lr", "weight_decay", "clip", "patience")),
+    *(f"train.loss.{name}" for name in LOSSES),
+    *(f"model.{name}" for name in ("kappa", "step_size")),
 }
 _BUFFERS = ("feature_shift", "feature_scale", "head.geometry_weight")
 
 
+def in_common(config: Config) -> dict[str, Any]:
+    """The settings that all members of a stack have to share."""
+    tree = config.model_dump()
+    for dotted in FREE:
+        *parents, leaf = dotted.split(".")
+        del reduce(getitem, parents, tree)[leaf]
+    return tree
+
+
 def check_alike(configs: list[Config]) -> None:
     """Raise unless models of these configurations can be stacked."""
-    shapes = [config.model_dump(exclude=FREE) for config in configs]
+    shapes = [in_common(config) for config in configs]
     if any(shape != shapes[0] for shape in shapes):
-        allowed = ", ".join(f"{section}.{name}" for section, names in FREE.items() for name in sorted(names))
+        allowed = ", ".join(sorted(FREE))
         raise ConfigError(f"the runs of a population may differ in {allowed} and in nothing else.")
     first = configs[0]
     if first.model.attention or first.features.transported_difference:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tsnn.config import Config
+from tsnn.config import CONFIGS, Config
 from tsnn.errors import ConfigError, RunError
 from tsnn.evaluation.baselines import ROSTER
 from tsnn.evaluation.suite import project_root
@@ -25,7 +25,6 @@ from tsnn.study.workers import run_tasks
 from tsnn.types import Progress, Visibility, unwatched
 
 COMMITTED = Path("results")  # seen from the project's root
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"  # chosen on validation rows by `tsnn tune`
 
 
 @dataclass(frozen=True)
