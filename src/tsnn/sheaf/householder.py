@@ -35,10 +35,11 @@ def reflect_with(F: Tensor, weights: Tensor, y: Tensor, *, transpose: bool = Fal
 
 
 def keep_length(F: Tensor, eps: float) -> Tensor:
-    """Every row at the length that initial frames have on average; a reflector is its direction alone."""
-    length = F.norm(dim=-1, keepdim=True)
+    """Every row at the length that initial frames have on average; U stays, since a reflector is its direction alone."""
     k, d = F.shape[-2:]
-    return torch.where(length > eps, F * (math.sqrt(d / k) / length.clamp(min=eps)), F)
+    length = F.norm(dim=-1, keepdim=True)
+    scaled = length > eps  # a shorter row is the identity, and has no direction
+    return F * torch.where(scaled, math.sqrt(d / k) / torch.where(scaled, length, 1.0), 1.0)
 
 
 def frame_matrix(F: Tensor, eps: float) -> Tensor:
