@@ -58,18 +58,18 @@ class ModelConfig(_Section):
     edgebank: bool = True  # False: TSNN-core, the score without its memory prior
     edgebank_window: NonNegative = 0.0  # rho; the window is rho mean gaps, 0 is unlimited
     relation_bias: bool = True  # eq:rel_frame_bias, where the stream has relations
-    stalks: Literal["zero", "keyed"] = "zero"  # of a node never seen: nothing (app:inductive), or a code of its own
-    role: bool = False  # an endpoint is told which end of the event it is, where events have a direction
-    frame_length: Literal["free", "kept"] = "free"  # kept: an update turns reflectors and lets none grow
+    stalks: Literal["zero", "keyed"] = "zero"  # of a node never seen: nothing, or a code of its own (D-22)
+    role: bool = False  # an endpoint is told which end of the event it is, where events have a direction (D-23)
+    frame_length: Literal["free", "kept"] = "free"  # kept: an update turns reflectors, none grows (D-24)
     attention: bool = False  # alg:nbrattn
     attention_heads: Positive = 4
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     score_dim: Positive = 64  # width of MLP_score, two hidden layers
     kappa: Annotated[float, Field(gt=0)] = 50.0  # kappa_0, initial temperature of s_geo
-    kappa_scale: Literal["softplus", "log"] = "softplus"  # what a step of the optimizer moves: kappa, or its logarithm
-    frame_drift: NonNegative = 0.1  # first weights of MLP_frame's output, as a share of what is drawn; 1 is the paper's
-    gate: float = 2.0  # alpha is its sigmoid at first: 0.88, the neural score leads; 0 is the paper's
-    quiet_geometry: bool = True  # at first the score network gives the geometric scalars no weight
+    kappa_scale: Literal["softplus", "log"] = "softplus"  # a step of the optimizer moves kappa, or its log (D-25)
+    frame_drift: NonNegative = 0.1  # first weights of MLP_frame's output, as a share of what is drawn (D-19)
+    gate: float = 2.0  # alpha is its sigmoid at first: 0.88, the neural score leads (D-19)
+    quiet_geometry: bool = True  # at first the score network gives the geometric scalars no weight (D-19)
     standardize_msg: bool = True  # D-17
     scalars: Literal["bounded", "raw"] = "bounded"  # geometric scalars before MLP_score
     gaps: Literal["log", "raw"] = "log"  # D-07
@@ -108,7 +108,7 @@ class LossConfig(_Section):
     ce: NonNegative = 1.0  # ranks the candidates of one query
     binary: NonNegative = 1.0  # makes scores of different queries comparable
     geo: NonNegative = 0.01
-    geo_products: Literal["raw", "bounded"] = "raw"  # inner products as they are, or as the score reads them (D-13)
+    geo_products: Literal["raw", "bounded"] = "raw"  # inner products as they are, or bounded (D-26)
     geo_temperature: Annotated[float, Field(gt=0)] = 1.0  # tau_geo
     bias: NonNegative = 1e-4
     smooth: NonNegative = 1e-3
@@ -126,7 +126,7 @@ class TrainConfig(_Section):
     chunk: Positive = 200  # L_c
     negatives: Positive = 1  # K_neg
     sampler: Literal["random", "mixed"] = "random"  # Track B | Track A
-    collisions: bool = False  # True: a negative may be the positive itself, as among the suite's own
+    collisions: bool = False  # True: a negative may be the positive itself (D-18)
     lr: Annotated[float, Field(gt=0)] = 3e-3
     geometry_lr: Annotated[float, Field(gt=0)] = 1.0  # mu_geo
     head_lr: Annotated[float, Field(gt=0)] = 0.3  # of the score head, once it is warm

@@ -43,7 +43,7 @@ def test_geometric_branch_is_minus_the_distance_over_kappa():
 
 
 def test_a_step_moves_kappa_or_its_logarithm():
-    """eq:sgeo, D-24: kappa begins alike, and a step of 0.1 takes 50 to 50.1 or to 50 e^0.1."""
+    """eq:sgeo, D-25: kappa begins alike, and a step of 0.1 takes 50 to 50.1 or to 50 e^0.1."""
     for scale, after in (("softplus", 50.1), ("log", 50 * math.exp(0.1))):
         cfg, head = make(model__kappa=50.0, model__kappa_scale=scale)
         g = geometry()

@@ -87,7 +87,7 @@ def test_without_indicators_never_is_now():
 
 
 def test_keyed_stalks_depend_on_seed_and_node_alone():
-    """D-21: N(0, 1/4), apart from the frames, and there again after a reset."""
+    """D-22: N(0, 1/4), apart from the frames, and there again after a reset."""
     keys = np.arange(4000, dtype=np.uint64)
     sizes = ModelConfig(stalk_dim=8, num_reflectors=4, stalks="keyed")
     store = StateStore(keys, 3, sizes, torch.float64)

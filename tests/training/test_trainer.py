@@ -161,13 +161,13 @@ def test_two_runs_are_bit_identical_and_seeds_differ():
 
 @pytest.mark.parametrize("engine", ["fused", "reference"])
 def test_frames_keep_their_length_over_a_stream(engine):
-    """D-23: every row that an event has moved is sqrt(d / k) long; others are as they were drawn."""
+    """D-24: every row that an event has moved is sqrt(d / k) long; others are as they were drawn."""
     lengths = {}
     for kind in ("kept", "free"):
         trainer = make(model__frame_length=kind, model__frame_drift=20.0, train__engine=engine)
         first = trainer.store.F.clone()
         trainer.run()
-        moved = (trainer.store.F != first).any(-1).any(-1)
+        moved = (first != trainer.store.F).any(-1).any(-1)
         assert moved.any()
         lengths[kind] = trainer.store.F[moved].norm(dim=-1)
     torch.testing.assert_close(lengths["kept"], torch.full_like(lengths["kept"], 3**0.5))  # d = 6, k = 2

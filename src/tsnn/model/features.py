@@ -16,7 +16,6 @@ from tsnn.config import FeatureConfig
 from tsnn.plan.facts import COLUMN, FACTS, RULES, Fact, Rule
 from tsnn.types import F64, I64
 
-
 _NODE_GAPS = 2  # delta t_u and delta t_v of eq:score_features, the first columns of all
 
 

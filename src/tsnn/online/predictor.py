@@ -23,8 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsnn.data.events import keys_of
-from tsnn.data.events import NodeIds
+from tsnn.data.events import NodeIds, keys_of
 from tsnn.data.times import read_span
 from tsnn.errors import InputError, RunError
 from tsnn.files import write_whole

@@ -35,7 +35,7 @@ def reflect_with(F: Tensor, weights: Tensor, y: Tensor, *, transpose: bool = Fal
 
 
 def keep_length(F: Tensor, eps: float) -> Tensor:
-    """Every row at the length that initial frames have on average; U stays, since a reflector is its direction alone."""
+    """Every row at the length that first frames have on average. U stays: a reflector is its direction alone (D-24)."""
     k, d = F.shape[-2:]
     length = F.norm(dim=-1, keepdim=True)
     scaled = length > eps  # a shorter row is the identity, and has no direction
