@@ -46,11 +46,15 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def _use(package: Path, script: str = USE) -> list[str]:
+def _use(package: Path, script: str = USE, **more: str) -> list[str]:
     """What another process finds cached before its first call, and what the kernel writes."""
-    env = {"PYTHONPATH": str(package.parent), "PATH": ""}
+    env = {"PYTHONPATH": str(package.parent), "PATH": "", "XDG_CACHE_HOME": str(cache_of(package))} | more
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
+
+
+def cache_of(package: Path) -> Path:
+    return package.parent / "users"
 
 
 def test_a_constant_from_another_file_compiles_anew_only_what_it_is_part_of(package: Path) -> None:
@@ -60,6 +64,53 @@ def test_a_constant_from_another_file_compiles_anew_only_what_it_is_part_of(pack
     columns.write_text(columns.read_text().replace("'count'", "'age', 'count'"))
     assert _use(package) == ["False True", "{'gap': 0.0, 'age': 0.0, 'count': 7.0}"]
     assert _use(package) == ["True True", "{'gap': 0.0, 'age': 0.0, 'count': 7.0}"]
+
+
+def test_kernels_are_kept_in_the_user_s_cache_and_not_beside_the_sources(package: Path, tmp_path: Path) -> None:
+    _use(package)
+    assert {path.suffix for path in package.rglob("*") if path.is_file()} == {".py", ".pyc"}
+    assert len(list((cache_of(package) / "tsnn").rglob("*.nbc"))) == 2
+    shutil.rmtree(cache_of(package))
+    assert _use(package) == ["False False", "{'gap': 0.0, 'count': 7.0}"]
+    assert _use(package, NUMBA_CACHE_DIR=str(tmp_path / "named"))[0] == "False False"
+    assert len(list((tmp_path / "named").rglob("*.nbc"))) == 2
+
+
+def test_two_copies_of_the_package_do_not_share_a_place(package: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "tsnn"
+    shutil.copytree(package, other)
+    columns = other / "columns.py"
+    columns.write_text(columns.read_text().replace("'count'", "'age', 'count'"))
+    env = {"XDG_CACHE_HOME": str(cache_of(package))}
+    for expected in ("False", "True"):
+        assert _use(package, **env)[0] == f"{expected} {expected}"
+        assert _use(other, **env)[0] == f"{expected} {expected}"
+
+
+def test_where_nothing_can_be_kept_kernels_still_run_and_it_is_said(package: Path) -> None:
+    cache_of(package).write_text("a file where the folder should be")
+    warned = "import warnings; warnings.simplefilter('error')\n"
+    assert _use(package)[0] == "False False"
+    with pytest.raises(subprocess.CalledProcessError) as stop:
+        _use(package, warned + USE)
+    assert "set NUMBA_CACHE_DIR to a folder that can be written" in stop.value.stderr
+
+
+USE_TOLD = """
+from tsnn import apart, kernel_cache, loops
+with kernel_cache.telling(lambda *now: print(*now)) as progress:
+    progress(1, 9, "working")
+    apart.double(3)
+    apart.double(4)
+    apart.double(5.0)
+"""
+
+
+def test_what_is_compiled_is_told_and_counted(package: Path) -> None:
+    compiling = "compiling for this machine, once: double"
+    told = ["1 9 working", f"0 2 {compiling}", f"1 2 {compiling}", "2 2 compiled for this machine"]
+    assert _use(package, USE_TOLD) == told
+    assert _use(package, USE_TOLD) == ["1 9 working"]
 
 
 USE_FACTS = """

@@ -4,7 +4,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from tsnn.api import evaluate, train
+    from tsnn.api import evaluate, train, train_seeds
     from tsnn.asof.facts import facts
     from tsnn.config import Config
     from tsnn.data.events import EventStream, make_stream
@@ -15,6 +15,7 @@ if typing.TYPE_CHECKING:
     from tsnn.evaluation.contracts import check_scorer
     from tsnn.evaluation.model import ModelScorer
     from tsnn.online.predictor import Predictor
+    from tsnn.runs.seeds import SeedRuns
     from tsnn.training.run import Run
     from tsnn.types import Visibility
 
@@ -28,6 +29,7 @@ __all__ = [
     "Predictor",
     "Run",
     "RunError",
+    "SeedRuns",
     "TsnnError",
     "Visibility",
     "baseline",
@@ -43,6 +45,7 @@ __all__ = [
     "make_stream",
     "read_table",
     "train",
+    "train_seeds",
 ]
 
 # Loaded when first asked for: whoever wants one name should not wait for what the others need.
@@ -56,6 +59,7 @@ _HOME = {
     "Predictor": "tsnn.online.predictor",
     "Run": "tsnn.training.run",
     "RunError": "tsnn.errors",
+    "SeedRuns": "tsnn.runs.seeds",
     "TsnnError": "tsnn.errors",
     "Visibility": "tsnn.types",
     "baseline": "tsnn.evaluation.baselines",
@@ -71,6 +75,7 @@ _HOME = {
     "make_stream": "tsnn.data.events",
     "read_table": "tsnn.data.table",
     "train": "tsnn.api",
+    "train_seeds": "tsnn.api",
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnn.config import Config
+from tsnn.data.events import EventStream
 from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError, InputError
@@ -25,26 +26,29 @@ from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.scorer import Scorer
 from tsnn.files import check_folder_target
 from tsnn.progress import watched
+from tsnn.runs.seeds import SeedRuns
+from tsnn.runs.seeds import train_seeds as train_stream_seeds
+from tsnn.runs.train import train as train_stream
 from tsnn.training.run import Run, split_like
 from tsnn.training.train import Follow, follow_nothing
-from tsnn.training.train import train as train_stream
 from tsnn.types import Visibility, Watch
 from tsnn.words import kind_of
 
+Settings = Config | Mapping[str, Any] | str | Path | None
 RUNS = Path("runs")  # where a run goes that has been given no place
 
 
 def train(
     data: Data,
     out: str | Path | None = None,
-    config: Config | Mapping[str, Any] | str | Path | None = None,
+    config: Settings = None,
     *,
     compare: bool = True,
     follow: Follow = follow_nothing,
     progress: Watch = True,
     **columns: Any,
 ) -> Run:
-    """Train on the split of some events and leave a run folder, with figures beside those of the baselines.
+    """Train on the split of some events and leave a run folder: figures beside those of the baselines, and a report.
 
     Args:
         data: a pandas or polars frame, the path of a table, an address such as "dgb:uci", or a stream.
@@ -55,17 +59,58 @@ def train(
         progress: True shows bars in a terminal or a notebook, False nothing; a function is told instead.
         columns: how a frame or a table is read: src, dst, t, msg, edge_type, undirected, sort ... as in `read_table`.
     """
-    settings = Config.of(config)
-    if out is not None and not isinstance(out, str | Path):
-        raise InputError(f"out is {kind_of(out)}; give the folder of the run, and settings as config=...")
-    stream = load(data, **columns)
-    default_split(stream)  # a table that cannot be split is refused before anything is said
-    folder = _fresh_folder(stream.name) if out is None else Path(out)
-    check_folder_target(folder)
+    stream, folder, settings = _checked(data, out, config, columns)
     with watched(progress) as show:
         if out is None and progress:
             print(f"the run goes to {folder}", file=sys.stderr)
         return train_stream(stream, folder, settings, compare=compare, follow=follow, progress=show)
+
+
+def train_seeds(
+    data: Data,
+    out: str | Path,
+    config: Settings = None,
+    *,
+    seeds: int = 5,
+    compare: bool = True,
+    workers: int | None = None,
+    progress: Watch = True,
+    **columns: Any,
+) -> SeedRuns:
+    """Train a run for each of several seeds, side by side, and say how far a figure is the seed's.
+
+    The runs go to `out`/seed-0 and so on; beside them stands a report of all, with mean and deviation of every figure,
+    also as `report.json`. A call that was interrupted goes on.
+
+    Args:
+        data: as in `train`.
+        out: the folder of the runs.
+        config: as in `train`; seeds count from its `train.seed` on.
+        seeds: how many.
+        compare: as in `train`.
+        workers: processes; by default one per core.
+        progress: as in `train`.
+        columns: as in `train`.
+    """
+    stream, folder, settings = _checked(data, out, config, columns)
+    with watched(progress) as show:
+        return train_stream_seeds(
+            stream, folder, settings, seeds=seeds, compare=compare, workers=workers, progress=show
+        )
+
+
+def _checked(
+    data: Data, out: str | Path | None, config: Settings, columns: dict[str, Any]
+) -> tuple[EventStream, Path, Config]:
+    """The events, the folder and the settings that are meant; bad ones are refused before anything is said."""
+    settings = Config.of(config)
+    if out is not None and not isinstance(out, str | Path):
+        raise InputError(f"out is {kind_of(out)}; give the folder of the run, and settings as config=...")
+    stream = load(data, **columns)
+    default_split(stream)
+    folder = _fresh_folder(stream.name) if out is None else Path(out)
+    check_folder_target(folder)
+    return stream, folder, settings
 
 
 def _fresh_folder(data: str) -> Path:

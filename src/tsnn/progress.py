@@ -24,10 +24,20 @@ REDRAWN = 0.2  # seconds between two drawings in a notebook: each is a message t
 
 
 @contextmanager
+def telling(progress: Progress) -> Iterator[Progress]:
+    """The same progress, which is told of the kernels that are compiled as well."""
+    from tsnn import kernel_cache  # a second, which a refusal should not wait for
+
+    with kernel_cache.telling(progress) as show:
+        yield show
+
+
+@contextmanager
 def watched(progress: Watch) -> Iterator[Progress]:
     """What `progress=` stands for in Python. True draws bars where somebody looks: in a terminal or a notebook."""
     if callable(progress):
-        yield progress
+        with telling(progress) as show:
+            yield show
         return
     if progress not in (True, False, None):
         raise ConfigError(f"progress is {kind_of(progress)}; give True, False, or a function of done, total and text.")
@@ -50,7 +60,8 @@ def terminal_bars(console: Console) -> Iterator[Progress]:
     """
     bars = _bars(console)
     try:
-        yield _show_in(bars, bars.start)
+        with telling(_show_in(bars, bars.start)) as show:
+            yield show
     finally:
         if bars.tasks:
             bars.stop()
@@ -80,7 +91,8 @@ def _notebook_bars() -> Iterator[Progress]:
         drawn = time.monotonic()
 
     try:
-        yield _show_in(bars, draw)
+        with telling(_show_in(bars, draw)) as show:
+            yield show
     finally:
         if bars.tasks:
             draw(at_once=True)

@@ -42,7 +42,8 @@ def run_folder(tmp_path_factory) -> Path:
 def test_train_leaves_a_whole_run_folder(run_folder):
     names = {path.name for path in run_folder.iterdir()}
     expected = {"config.toml", "weights.safetensors", "state.safetensors", "ids.parquet", "metrics.json", "data.json"}
-    assert names == expected | {"journal.jsonl", "report.html"}
+    reports = {f"report.{ending}" for ending in ("html", "md", "tex", "csv", "json")}
+    assert names == expected | reports | {"journal.jsonl"}
     run = Run.load(run_folder)
     assert run.config.model.stalk_dim == 8
     assert [b["scorer"] for b in run.metrics["baselines"]][-1] == "features"

@@ -21,7 +21,7 @@ from tsnn.data.table import write_table
 from tsnn.errors import InputError
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.metrics import average_precision
-from tsnn.report.figures import LOSSES, calibration, shares, slice_bars
+from tsnn.report.figures import LOSSES, calibration, folded, share_bars, shares, slice_bars, validation
 from tsnn.report.page import write_comparison, write_report
 from tsnn.report.trace import Trace
 from tsnn.report.view import make_view, trace_run
@@ -165,6 +165,23 @@ def test_no_axis_goes_beyond_what_a_figure_can_be(run, trace):
     views = [make_view(run, replace(trace, slices=best))]
     assert ">102" not in slice_bars(views, "ap", "AP, %", 100)
     assert ">1.02" not in slice_bars(views, "mrr", "MRR", 1)
+
+
+def test_slices_of_runs_on_other_data_stand_in_their_group_with_all_counts(run, trace):
+    one, *others = trace.slices
+    other = replace(trace, slices=[replace(one, count=one.count + 1), replace(others[-1], slice="of its own")])
+    drawn = slice_bars([make_view(run, trace), make_view(run, other)], "ap", "AP, %", 100)
+    assert f"(n={one.count} or {one.count + 1})" in drawn
+    assert drawn.count(f">{others[-1].by}<") == 1, "a group has one head"
+    assert ">of its own (n=" in drawn
+
+
+def test_a_long_name_of_a_run_is_shown_whole(run, trace):
+    name = "a-run-with-a-name-that-is-longer-than-most-2026-11-19"
+    views = [replace(make_view(run, trace), name=name), make_view(run, trace)]
+    for drawn in (share_bars(views), validation(views), slice_bars(views, "ap", "AP, %", 100)):
+        assert all(f">{line}<" in drawn for line in folded(name).splitlines())
+    assert name not in share_bars(views[:1]), "one run needs no name in its own report"
 
 
 def test_names_are_escaped(run, trace, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from dataclasses import replace
@@ -18,12 +19,13 @@ from tsnn.cli.reproduce import reproduce as command
 from tsnn.config import CONFIGS, Config
 from tsnn.errors import ConfigError, InputError, RunError
 from tsnn.evaluation.baselines import COMPARED
+from tsnn.evaluation.formats import summary
 from tsnn.evaluation.metrics import link_metrics
 from tsnn.study import reproduce as module
 from tsnn.study.jobs import Job, attempt, identity_of, run_job, shuffle_ties, study_split
 from tsnn.study.reproduce import Study, config_path, plan, reproduce, run_missing, write_summary
 from tsnn.study.store import ResultStore
-from tsnn.study.tables import DGB, TABLES, addresses, summary
+from tsnn.study.tables import DGB, TABLES, addresses
 from tsnn.types import unwatched
 
 FLAGS = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
@@ -48,6 +50,27 @@ def test_a_row_says_everything(stored):
     assert row["baselines"]["edgebank"]["ap"]["std"] is None, "a heuristic has no seed"
     assert row["paper"] is None
     assert row["best_peer"] is None
+
+
+def test_a_table_is_written_in_every_format(stored, tmp_path):
+    folder, result = stored
+    shutil.copytree(folder / "jobs", tmp_path / "jobs")
+    write_summary(result, tmp_path)
+    (row,) = result["rows"]
+    with (tmp_path / "dgb.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    ours = [line for line in lines if (line["scorer"], line["metric"]) == ("tsnn", "ap")]
+    assert [float(line["value"]) for line in ours] == row["ours"]["ap"]["values"]
+    assert [line["seed"] for line in ours] == ["0", "1"]
+    assert {line["scorer"] for line in lines} >= {"tsnn", "features", "popularity", "recency"}
+    assert {(line["set"], line["visibility"], line["negatives"], line["data"]) for line in lines} == {
+        ("test", "strict", "random", "synthetic:roles:nodes=40,events=600")
+    }
+    text = (tmp_path / "dgb.tex").read_text()
+    assert text.count(r"\begin{table}") == 2, "one a metric"
+    best = max(mean["ap"]["mean"] for mean in (row["ours"], *row["baselines"].values()))
+    assert rf"\textbf{{{best:.2f}" in text
+    assert "| " + DATA in (tmp_path / "dgb.md").read_text()
 
 
 def test_nothing_is_run_twice(stored, monkeypatch):
@@ -209,6 +232,7 @@ def test_the_package_carries_its_configurations():
 
 
 def test_the_summary_keeps_the_rows_of_other_data(stored, tmp_path):
+    shutil.copytree(stored[0] / "jobs", tmp_path / "jobs")
     first = {**stored[1]["rows"][0], "kind": "", "data": "dgb:uci"}
     for seeds, data in ((5, "dgb:uci"), (3, "dgb:enron"), (1, "dgb:uci")):
         write_summary({"table": "dgb", "rows": [{**first, "data": data, "seeds": seeds}]}, tmp_path)

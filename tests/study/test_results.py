@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tsnn.config import LATER, Config
 from tsnn.study.jobs import Job
 from tsnn.study.published import best_peer, paper_figure
+from tsnn.study.reproduce import write_formats
 from tsnn.study.results import PAGE, keys_in_use, render, stored_rows
 from tsnn.study.store import ResultStore
 from tsnn.study.tables import TABLES, Cell, make_row
@@ -42,6 +44,15 @@ def write(folder: Path, table: str, rows: list) -> None:
 def test_the_page_is_current():
     """`python scripts/results.py` writes it."""
     assert (ROOT / PAGE).read_text() == render(ROOT / "results")
+
+
+def test_the_tables_are_current_in_every_format(tmp_path):
+    """`python scripts/results.py` writes them."""
+    shutil.copytree(ROOT / "results" / "jobs", tmp_path / "jobs")
+    for name, rows in stored_rows(ROOT / "results").items():
+        write_formats(name, rows, tmp_path)
+        for ending in ("md", "tex", "csv"):
+            assert (tmp_path / f"{name}.{ending}").read_text() == (ROOT / "results" / f"{name}.{ending}").read_text()
 
 
 def test_every_figure_of_every_table_can_be_made_again_from_the_records():

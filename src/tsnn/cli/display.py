@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from tsnn.data.preview import IGNORED, Preview
+from tsnn.evaluation.formats import Figure
 from tsnn.progress import terminal_bars
 from tsnn.types import Progress, unwatched
 
@@ -51,16 +52,28 @@ SHOWN = (("val", "ap"), ("val", "mrr"), ("test", "ap"), ("test", "auc"), ("test"
 
 def print_figures(results: list[dict[str, Any]]) -> None:
     """One row per scorer, the main figures, and underneath what they hold under; `--json` has all of them."""
-    first = results[0]
-    card = first["card"]
-    names = [(part, metric) for part, metric in SHOWN if metric in first["metrics"].get(part, {})]
+    _print_main({result["scorer"]: result["metrics"] for result in results}, results[0]["card"])
+
+
+def print_summary(found: dict[str, Any]) -> None:
+    """The same of runs that differ in their seed: means and deviations, as `report.json` has them."""
+    count = len(found["seeds"])
+    _print_main(found["figures"], found["card"], f", mean ± deviation of {count} seeds" if count > 1 else "")
+
+
+def _print_main(scorers: dict[str, Any], card: dict[str, Any], over: str = "") -> None:
+    """Figures are numbers, or what `summary` made of numbers."""
+    first = next(iter(scorers.values()))
+    shown = [name for name in SHOWN if not over or name[0] == "test"]  # with deviations there is no room for all
+    names = [(part, metric) for part, metric in shown if metric in first.get(part, {})]
     # Headings may wrap, names may not: in a narrow terminal "edgebank:u…" could be any of its memories.
-    table = Table(Column("scorer", no_wrap=True), title=f"{first['data']}, visibility {card['visibility']}")
+    title = f"{card['data']['name']}, visibility {card['visibility']}{over}"
+    table = Table(Column("scorer", no_wrap=True), title=title)
     for part, metric in names:
-        table.add_column(f"{part.replace('_', ' ')} {metric.upper()}", justify="right")
-    for result in results:
-        values = [result["metrics"].get(part, {}).get(metric) for part, metric in names]
-        table.add_row(result["scorer"], *("" if v is None else f"{v:.2f}" if v > 1 else f"{v:.4f}" for v in values))
+        table.add_column(f"{part.replace('_', ' ')} {metric.upper()}", justify="right", no_wrap=bool(over))
+    for scorer, metrics in scorers.items():
+        values = [metrics.get(part, {}).get(metric) for part, metric in names]
+        table.add_row(scorer, *("" if v is None else str(_figure(v)) for v in values))
     out = Console()
     out.print(table)
     remark = f"Protocol {card['protocol']}: {card['updates']}. Negatives: {card['negatives']['strategy']}. "
@@ -68,3 +81,7 @@ def print_figures(results: list[dict[str, Any]]) -> None:
     if card["question"].get("direction") == "undirected":
         remark += "Events: undirected, either end is asked for the other. "
     out.print(remark + f"Figures: {card['aggregation']}.", style="dim", highlight=False)
+
+
+def _figure(value: Any) -> Figure:
+    return Figure.read(value) if isinstance(value, dict) else Figure(value)

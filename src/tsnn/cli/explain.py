@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tsnn.cli.display import console, print_json
+from tsnn.cli.display import console, print_json, shown_bar
 from tsnn.cli.options import Json, RunFolder
 from tsnn.cli.recommend import At, EdgeType, Numbers, node_id
 
@@ -25,9 +25,10 @@ def explain(
     """Why a destination has the score it has, in sentences; --numbers has the facts, parts and frames behind them."""
     from tsnn.online.predictor import Predictor
 
-    predictor = Predictor.load(run)
-    ends = node_id(predictor, src), node_id(predictor, dst)
-    explanation = predictor.explain(*ends, predictor.question_time(at), edge_type)
+    with shown_bar(json):
+        predictor = Predictor.load(run)
+        ends = node_id(predictor, src), node_id(predictor, dst)
+        explanation = predictor.explain(*ends, predictor.question_time(at), edge_type)
     if figure is not None:
         explanation.figure(figure, numbers)
     if json:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from tsnn.cli.display import console, print_json
+from tsnn.cli.display import console, print_json, shown_bar
 from tsnn.cli.options import Json, RunFolder
 from tsnn.data.question import CANDIDATES
 from tsnn.errors import InputError
@@ -57,12 +57,13 @@ def recommend(
     from tsnn.online.predictor import Predictor
     from tsnn.online.sentences import moment
 
-    predictor = Predictor.load(run)
-    source, time = node_id(predictor, src), predictor.question_time(at)
-    ranked = who_is_ranked(predictor, candidates)
-    best = predictor.recommend(source, time, top, ranked, exclude_seen, edge_type, exact=not two_stage)
+    with shown_bar(json):
+        predictor = Predictor.load(run)
+        source, time = node_id(predictor, src), predictor.question_time(at)
+        ranked = who_is_ranked(predictor, candidates)
+        best = predictor.recommend(source, time, top, ranked, exclude_seen, edge_type, exact=not two_stage)
+        why = [predictor.explain(source, one.dst, time, edge_type).why for one in best[:EXPLAINED]]
     shown_time = predictor.run.description.show_time(time)
-    why = [predictor.explain(source, one.dst, time, edge_type).why for one in best[:EXPLAINED]]
     why += [""] * (len(best) - len(why))
     if json:
         who = candidates or predictor.run.question.candidates

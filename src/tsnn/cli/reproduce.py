@@ -55,7 +55,7 @@ def reproduce(
 
 
 def _show(result: dict[str, Any]) -> None:
-    from tsnn.study.markdown import table_lines
+    from tsnn.study.grids import table_lines
 
     print("\n".join(table_lines(result["rows"])))
     for entry in result["absent"]:

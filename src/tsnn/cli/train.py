@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsnn.cli.display import console, print_figures, print_json, print_preview, shown_bar
-from tsnn.cli.options import Candidates, Data, Json, Settings, TableOptions, reads_table
+from tsnn.cli.display import console, print_figures, print_json, print_preview, print_summary, shown_bar
+from tsnn.cli.options import Candidates, Data, Json, Settings, TableOptions, Workers, reads_table
 from tsnn.config import PRESETS, Config, parse_override
 from tsnn.data.direction import looks_bipartite
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.files import check_folder_target
 
 if TYPE_CHECKING:
-    from tsnn.evaluation.model import ModelScorer
-    from tsnn.evaluation.questions import Questions
-    from tsnn.report.trace import Tracer
+    from tsnn.data.events import EventStream
 
 
 @reads_table
@@ -29,15 +27,15 @@ def train(
     set_: Settings = None,
     candidates: Candidates = None,
     compare: Annotated[bool, typer.Option(help="Evaluate the baselines beside the model.")] = True,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Train so many runs that differ in their seed, and give mean ± deviation.")
+    ] = None,
+    workers: Workers = None,
     json: Json = False,
     *,
     table: TableOptions,
 ) -> None:
     """Train on an event log, and see how well the next link is predicted beside what simple rules predict."""
-    from tsnn import api
-    from tsnn.report.page import REPORT, write_report
-    from tsnn.report.trace import Tracer
-
     check_folder_target(out)
     told = dict(parse_override(text) for text in set_ or [])
     settings = Config.build(config, told | ({"train.candidates": candidates} if candidates else {}), preset)
@@ -47,19 +45,39 @@ def train(
         print_preview(stream.preview, console)
     if (remark := looks_bipartite(stream)) and not json:
         console.print(remark, style="dim", highlight=False)
-    tracers: list[Tracer] = []
+    if seeds is None:
+        _train(stream, out, settings, compare, json)
+    else:
+        _train_seeds(stream, out, settings, compare, seeds, workers, json)
 
-    def follow(scorer: ModelScorer, questions: Questions) -> list[Tracer]:
-        tracers.append(Tracer(scorer, questions))
-        return tracers
+
+def _train(stream: EventStream, out: Path, settings: Config, compare: bool, json: bool) -> None:
+    from tsnn import api
+    from tsnn.report.page import REPORT
 
     with shown_bar(json) as progress:
-        run = api.train(stream, out, settings, compare=compare, follow=follow, progress=progress)
-    write_report(run, tracers[0].trace())
+        run = api.train(stream, out, settings, compare=compare, progress=progress)
     if json:
         print_json(run.metrics)
-    else:
-        print_figures([run.metrics, *run.metrics.get("baselines", [])])
-        if run.remark:
-            console.print(run.remark)
-        console.print(f"run written to {run.folder}, its report to {run.folder / REPORT}")
+        return
+    print_figures([run.metrics, *run.metrics.get("baselines", [])])
+    if run.remark:
+        console.print(run.remark)
+    console.print(f"run written to {run.folder}, its report to {run.folder / REPORT}")
+
+
+def _train_seeds(
+    stream: EventStream, out: Path, settings: Config, compare: bool, seeds: int, workers: int | None, json: bool
+) -> None:
+    from tsnn import api
+    from tsnn.report.page import REPORT
+
+    with shown_bar(json) as progress:
+        found = api.train_seeds(stream, out, settings, seeds=seeds, compare=compare, workers=workers, progress=progress)
+    if json:
+        print_json(found.summary)
+        return
+    print_summary(found.summary)
+    for remark in dict.fromkeys(f"{run.folder.name}: {run.remark}" for run in found.runs if run.remark):
+        console.print(remark)
+    console.print(f"runs written to {out}/seed-*, a report of all to {out / REPORT}")

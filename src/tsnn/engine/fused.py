@@ -35,17 +35,10 @@ from tsnn.engine.layout import (
 )
 from tsnn.engine.panels import pack
 from tsnn.engine.pointers import VECTOR_BYTES
-from tsnn.kernel_cache import is_cached
 from tsnn.plan.chunk import UpdatePlan
-from tsnn.plan.sweep import sweep
 
 Logs = tuple[Tensor, Tensor, Tensor, Tensor]
 _BIASES = ("frame_out_bias", "msg_out_bias", "gru_in_bias", "gru_state_bias")  # those that kernels add
-
-
-def is_compiled() -> bool:
-    """Whether this machine has compiled the plan's sweep and the recurrence before; it takes about a minute."""
-    return all(is_cached(kernel) for kernel in (sweep, forward, backward))
 
 
 def fused_update(

@@ -7,15 +7,17 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
+from textwrap import wrap
 from typing import Any
 
 import matplotlib
 import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from tsnn.evaluation.formats import Figure
 from tsnn.evaluation.slices import FIRM, Slice
 from tsnn.report.trace import PARTS, Trace
 from tsnn.report.view import View
@@ -65,12 +67,12 @@ def drawing(label: str, height: float = 2.7) -> Iterator[tuple[Axes, io.StringIO
     """Axes in the page's style, and a text that holds their SVG element once the block is left."""
     svg = io.StringIO()
     with matplotlib.rc_context(STYLE | {"svg.hashsalt": label}):
-        figure = Figure(figsize=(4.3, height), layout="constrained")
+        figure = Drawing(figsize=(4.3, height), layout="constrained")
         yield figure.subplots(), svg
         svg.write(_element(figure, label))
 
 
-def _element(figure: Figure, label: str) -> str:
+def _element(figure: Drawing, label: str) -> str:
     """`label` says in words what the figure shows."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
@@ -103,11 +105,13 @@ def validation(views: Sequence[View]) -> str:
         for i, view in enumerate(views):
             epochs = [entry["epoch"] + 1 for entry in view.journal]
             values = [entry["validation"] for entry in view.journal]
-            axes.plot(epochs, values, marker="o", markersize=3, label=view.name)
+            axes.plot(epochs, values, marker="o", markersize=3, label=folded(view.name))
             kept = view.metrics.get("training", {}).get("validation")
             if kept is not None:
                 axes.axhline(kept, color=f"C{i}", linewidth=1, linestyle="--")
-        _epochs(axes, "Validation", len(views) > 1)
+        _epochs(axes, "Validation")
+        if len(views) > 1:
+            _legend_below(axes, 2)
     return svg.getvalue()
 
 
@@ -121,15 +125,26 @@ def losses(view: View) -> str:
                 label = LOSSES.get(name, (name, ""))[0]
                 axes.plot(epochs, values, color=f"C{i}", marker="o", markersize=3, label=label)
         axes.set_yscale("log")
-        _epochs(axes, "Training losses, unweighted", True)
+        _epochs(axes, "Training losses, unweighted")
+        _legend_below(axes, 3)
     return svg.getvalue()
 
 
-def _epochs(axes: Axes, title: str, legend: bool) -> None:
+def _epochs(axes: Axes, title: str) -> None:
     axes.set(title=title, xlabel="epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, min_n_ticks=1))
-    if legend:
-        axes.legend(ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
+
+
+def _legend_below(axes: Axes, columns: int) -> None:
+    """A legend that covers nothing."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.legend(loc="outside lower left", ncols=columns, handlelength=1.2)
+
+
+def folded(name: str) -> str:
+    """A name of a run on lines short enough to stand beside an axis."""
+    return "\n".join(wrap(name, 22)) or name
 
 
 def margin_over_time(trace: Trace) -> str:
@@ -141,7 +156,7 @@ def margin_over_time(trace: Trace) -> str:
         axes.plot(at, means.sum(1), color=INK, linestyle=":", label="score")
         axes.axhline(0, color=FAINT, linewidth=0.8)
         _rows(axes, "Score of the event minus its negative's, mean")
-        axes.legend(loc="upper left", ncols=2)
+        _legend_below(axes, 4)
     return svg.getvalue()
 
 
@@ -155,17 +170,17 @@ def shares(trace: Trace) -> dict[str, float]:
 
 def share_bars(views: Sequence[View]) -> str:
     """Shares of the parts in the variance of the score, a bar for each run."""
-    with drawing("share of each part in the variance of the score", height=0.9 + 0.4 * len(views)) as (axes, svg):
+    with drawing("share of each part in the variance of the score", height=1.1 + 0.4 * len(views)) as (axes, svg):
         for i, view in enumerate(reversed(views)):
             left = 0.0
             for name, share in shares(view.replayed).items():
                 axes.barh(i, 100 * share, left=left, color=PART[name], height=0.6, label=name if i == 0 else None)
                 left += 100 * share
-        axes.set_yticks(range(len(views)), [view.name for view in reversed(views)])
+        axes.set_yticks(range(len(views)), [folded(view.name) for view in reversed(views)] if len(views) > 1 else [""])
         axes.set(title="Share in the variance of the score, %")
         axes.margins(x=0)
         axes.grid(axis="y", visible=False)
-        axes.legend(ncols=3, loc="upper left", bbox_to_anchor=(0, -0.25))
+        _legend_below(axes, 3)
     return svg.getvalue()
 
 
@@ -179,15 +194,19 @@ def distributions(trace: Trace) -> str:
         for values, shade, name in ((other, "#9aa5b1", "negatives"), (own, RUNS[0], "events")):
             axes.hist(np.clip(values, low, high), bins=bins, color=shade, alpha=0.65, label=name)
         axes.set(title="Scores", xlabel="score", ylabel="candidates")
-        axes.legend(loc="upper right")
+        _legend_below(axes, 2)
     return svg.getvalue()
 
 
 def slice_bars(views: Sequence[View], measure: str, title: str, best: float) -> str:
     """One figure by slice, groups apart, a dot for each run; those of few events are pale."""
     found = [{(s.by, s.slice): s for s in view.replayed.slices} for view in views]
-    events = {key: s.count for slices in reversed(found) for key, s in slices.items()}
-    order = list(dict.fromkeys(key for slices in found for key in slices))
+    events: dict[tuple[str, str], list[int]] = {}  # of each slice; runs on other data have others
+    for slices in found:
+        for key, one in slices.items():
+            events.setdefault(key, []).append(one.count)
+    groups = list(dict.fromkeys(group for group, _ in events))
+    order = sorted(events, key=lambda key: groups.index(key[0]))
     y = 0.0
     places: list[float] = []
     heads: list[tuple[float, str]] = []
@@ -201,18 +220,22 @@ def slice_bars(views: Sequence[View], measure: str, title: str, best: float) -> 
         for i, (view, slices) in enumerate(zip(views, found, strict=True)):
             beside = 0.26 * (i - (len(views) - 1) / 2)  # equal values must not hide each other
             dots = [(slices[key], y + beside) for key, y in zip(order, places, strict=True) if key in slices]
-            _dots(axes, dots, measure, f"C{i}", view.name)
-        axes.set_yticks(places, [f"{name} (n={events[by, name]:,})" for by, name in order])
+            _dots(axes, dots, measure, f"C{i}", folded(view.name))
+        axes.set_yticks(places, [f"{name} (n={_counts(events[by, name])})" for by, name in order])
         for label, key in zip(axes.get_yticklabels(), order, strict=True):
-            label.set_color(INK if events[key] >= FIRM else FAINT)
+            label.set_color(INK if max(events[key]) >= FIRM else FAINT)
         place = axes.get_yaxis_transform()
         for height, group in heads:
             axes.text(0.01, height, group, transform=place, fontweight="bold", va="center", color=INK)
         axes.set(title=title, ylim=(y - 0.2, 0.1))
         axes.set_xlim(right=min(best, axes.get_xlim()[1]))  # no figure is above the best, so neither is the axis
         if len(views) > 1:
-            axes.legend(loc="upper left", bbox_to_anchor=(0, -0.08), ncols=2)
+            _legend_below(axes, 2)
     return svg.getvalue()
+
+
+def _counts(events: Sequence[int]) -> str:
+    return " or ".join(f"{count:,}" for count in dict.fromkeys(events))
 
 
 def _dots(axes: Axes, dots: Sequence[tuple[Slice, float]], measure: str, color: str, name: str) -> None:
@@ -232,11 +255,11 @@ def reliability(views: Sequence[View]) -> str:
         axes.plot([50, 100], [50, 100], color=FAINT, linewidth=1, linestyle="--")
         for view in views:
             sure, right, _ = calibration(view.replayed)
-            axes.plot(100 * sure, 100 * right, "o-", markersize=4, label=view.name, clip_on=False)
+            axes.plot(100 * sure, 100 * right, "o-", markersize=4, label=folded(view.name), clip_on=False)
         axes.set(title="Calibration", xlabel="sure of the higher candidate, %", ylabel="it is the event, %")
         axes.set(xlim=(50, 100), ylim=(min(50, axes.get_ylim()[0]), 100))
         if len(views) > 1:
-            axes.legend(loc="upper left")
+            _legend_below(axes, 2)
     return svg.getvalue()
 
 
@@ -257,11 +280,11 @@ def along_stream(views: Sequence[View], name: str, title: str) -> str:
         for view in views:
             values = getattr(view.replayed, name)
             at, means = _binned(np.arange(len(values)), values, 60)
-            axes.plot(at, means, label=view.name)
+            axes.plot(at, means, label=folded(view.name))
         if len(views) == 1:
             _segments(axes, views[0])
         else:
-            axes.legend(loc="upper right")
+            _legend_below(axes, 2)
         _rows(axes, title)
         axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     return svg.getvalue()
@@ -308,8 +331,8 @@ def stages(trace: Trace) -> str:
 
 
 def number(value: float) -> str:
-    """Per cent with two digits, fractions with four."""
-    return f"{value:.2f}" if abs(value) > 1 else f"{value:.4f}"
+    """A figure as tables print it."""
+    return Figure(value).shown
 
 
 def _binned(at: Any, values: F64, bins: int) -> tuple[F64, F64]:

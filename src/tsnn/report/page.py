@@ -14,12 +14,25 @@ from tsnn.evaluation.catalog import PROTOCOLS
 from tsnn.evaluation.slices import FEW, FIRM, Slice
 from tsnn.files import write_text
 from tsnn.report import figures
+from tsnn.report.grids import (
+    SetGrid,
+    alike,
+    counted,
+    csv_figures,
+    headline,
+    json_figures,
+    latex_text,
+    markdown_text,
+    methods,
+    set_grids,
+)
 from tsnn.report.trace import Trace
 from tsnn.report.view import View, make_view
 from tsnn.theory.verify import slack_text
 from tsnn.training.run import Run
 
 REPORT = "report.html"
+FORMATS = {".md": markdown_text, ".tex": latex_text, ".csv": csv_figures, ".json": json_figures}  # of the figures
 
 
 def write_report(run: Run, trace: Trace | None, path: Path | None = None) -> Path:
@@ -28,11 +41,13 @@ def write_report(run: Run, trace: Trace | None, path: Path | None = None) -> Pat
 
 
 def write_comparison(runs: Sequence[tuple[Run, Trace | None]], path: Path) -> Path:
-    """Write one report of several runs, side by side."""
+    """Write one report of several runs, side by side; and its figures beside it as Markdown, LaTeX, CSV and JSON."""
     if not runs:
         raise InputError("there is no run to report on; name at least one.")
     views = _named_apart([make_view(run, trace) for run, trace in runs])
     write_text(path, page(views))
+    for ending, write in FORMATS.items():
+        write_text(path.with_suffix(ending), write(views))
     return path
 
 
@@ -91,31 +106,23 @@ def _figures(views: Sequence[View]) -> str:
 
 def _figure_tables(views: Sequence[View]) -> str:
     """A table for each set of events, so that each fits on a page; of few events it is pale."""
-    shown = {"ap": "AP", "auc": "AUC", "mrr": "MRR", "hits@10": "hits@10"}
-    sets = {"val": "Validation", "new_val": "Validation, new nodes", "test": "Test", "new_test": "Test, new nodes"}
-    results = [(view, result) for view in views for result in view.results]
-    tables = []
-    for part, title in sets.items():
-        there = [m for m in shown if any(m in result["metrics"].get(part, {}) for _, result in results)]
-        rows = []
-        for view, result in results:
-            own = result is view.metrics
-            name = f"{view.name} ({result['scorer']})" if len(views) > 1 else result["scorer"]
-            cells = [result["metrics"].get(part, {}).get(metric) for metric in there]
-            rows.append(([name, *("" if v is None else figures.number(v) for v in cells)], "own" if own else ""))
-        if there:
-            counts = {view.card.get("positives", {}).get(part) for view in views} - {None}
-            table = _table(["scorer", *(shown[metric] for metric in there)], rows)
-            tables.append(_counted(title, counts, table))
-    return f'<div class="grid">{"".join(tables)}</div>'
+    groups = alike(views)
+    parts = []
+    for same in groups:
+        if len(views) > 1:
+            parts.append(f'<p class="note">{escape(headline(same))}</p>')
+        beside = "" if any(len(method.results) > 1 for method in methods(same)) else ' class="grid"'  # ± needs room
+        parts.append(f"<div{beside}>{''.join(map(_figure_table, set_grids(same)))}</div>")
+    return "".join(parts)
 
 
-def _counted(title: str, counts: set[int], table: str) -> str:
-    """A table under its title, which says how many events it rests on."""
-    few = counts and min(counts) < FIRM
-    events = f", {' or '.join(f'{count:,}' for count in sorted(counts))} events" if counts else ""
-    remark = ": too few to tell" if few else ""
-    return f"<div{' class=few' if few else ''}><h3>{title}{events}{remark}</h3>{table}</div>"
+def _figure_table(found: SetGrid) -> str:
+    """A grid under its title."""
+    few = found.events is not None and found.events < FIRM
+    marks = ["own" if own else "" for own in found.own]
+    table = _table(found.grid.head, list(zip(found.grid.texts(), marks, strict=True)))
+    title = counted(found.grid.title, found.events) + (": too few to tell" if few else "")
+    return f"<div{' class=few' if few else ''}><h3>{title}</h3>{table}</div>"
 
 
 def _cards(views: Sequence[View]) -> str:
@@ -195,7 +202,7 @@ def _made_of(views: Sequence[View]) -> str:
     notes = []
     for view in views:
         shares = figures.shares(view.replayed).items()
-        notes.append(f"{_of(view, views)}{', '.join(f'{name} {100 * share:.0f} %' for name, share in shares)}.")
+        notes.append(f"{_of(view, views)}{', '.join(f'{name} {100 * share:z.0f} %' for name, share in shares)}.")
         drawn.append(_named(figures.margin_over_time(view.replayed), view, views))
     text = (
         "Geometric: the transported distance. Residual: the network on features, which reads that distance too. "

@@ -13,7 +13,12 @@ from pathlib import Path
 import torch
 import uvicorn
 
+from tsnn.engine.forward import forward
 from tsnn.errors import ConfigError
+from tsnn.kernel_cache import is_cached, telling
+from tsnn.online.predictor import Predictor
+from tsnn.plan.survey import survey
+from tsnn.plan.sweep import sweep
 from tsnn.serve.gate import JsonLines, logger
 from tsnn.serve.http import build_application
 from tsnn.serve.service import Service
@@ -37,6 +42,7 @@ def run_service(
     _log_as_json()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn raises it again once every request is answered
     with _listen(host, port) as listener:
+        _compile(run)
         service = Service(
             run,
             queue_length=queue_length,
@@ -57,6 +63,26 @@ def run_service(
         finally:
             service.close()
             logger.info("stopped", extra={"fields": {"position": service.applied}})
+
+
+def _compile(run: Path) -> None:
+    """Where this machine has not done so before, let an event happen to a copy of the run, and ask about it.
+
+    So no request waits for the compiler. The log says what is being compiled.
+    """
+    if all(is_cached(kernel) for kernel in (sweep, forward, survey)):
+        return
+
+    def say(done: int, total: int, text: str = "") -> None:
+        logger.info(text)
+
+    with telling(say):
+        copy = Predictor.load(run)
+        shape, about, (src, *_, dst) = copy.run.model.shape, copy.run.description, copy.run.ids.external
+        relation = (about.relations or (0,))[0] if shape.num_relations else None
+        copy.observe(src, dst, copy.question_time(None), [0.0] * shape.msg_dim or None, relation)
+        copy.recommend(src, copy.question_time(None), k=1, edge_type=relation)
+        copy.explain(src, dst, copy.question_time(None), edge_type=relation)
 
 
 def _is_loopback(host: str) -> bool:

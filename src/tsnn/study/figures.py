@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from tsnn.files import write_whole
-from tsnn.study.markdown import Row, by_visibility, metrics_of, title
+from tsnn.study.grids import Row, by_visibility, metrics_of, title
 
 _CHANGES = (-30, -10, -3, -1, 0, 1, 3)
 _MARKS = {"ours": "o", "the paper": "D", "best peer": "s", "features": "x", "edgebank": "+"}

@@ -12,11 +12,12 @@ from typing import Any
 from tsnn.config import CONFIGS, Config
 from tsnn.errors import ConfigError, RunError
 from tsnn.evaluation.baselines import ROSTER
+from tsnn.evaluation.formats import COLUMNS, csv_text, tidy
 from tsnn.evaluation.suite import project_root
 from tsnn.files import write_text
 from tsnn.study.figures import save_svg, table_figure
+from tsnn.study.grids import Row, document, latex_document
 from tsnn.study.jobs import MODEL, Job, Outcome, attempt, identity_of, study_split
-from tsnn.study.markdown import document
 from tsnn.study.populations import ON_GPU, attempt_populations
 from tsnn.study.published import published
 from tsnn.study.store import Record, ResultStore
@@ -25,6 +26,7 @@ from tsnn.study.workers import run_tasks
 from tsnn.types import Progress, Visibility, unwatched
 
 COMMITTED = Path("results")  # seen from the project's root
+CSV_COLUMNS = ("variant", "kind", *COLUMNS[1:])  # a study has variants where a folder has runs
 
 
 @dataclass(frozen=True)
@@ -158,19 +160,34 @@ def compare_committed(table: Table, cells: list[Cell], records: dict[str, Record
 
 
 def write_summary(result: dict[str, Any], out: Path) -> Path:
-    """OUT/<table>.json, .md and .svg; new rows replace those of the same data, visibility, variant and kind there."""
+    """OUT/<table>.json and its other formats; new rows replace those of the same data, visibility, variant and kind."""
     name = result["table"]
     path = out / f"{name}.json"
     kept = json.loads(path.read_text())["rows"] if path.is_file() else []
     merged = {_place(row): row for row in [*kept, *result["rows"]]}
     rows = [merged[place] for place in sorted(merged)]
     out.mkdir(parents=True, exist_ok=True)
-    label = published(name)["label"]
-    heading = f"{name} ({label})"
-    write_text(path, json.dumps({"table": name, "label": label, "rows": rows}, indent=1) + "\n")
-    write_text(out / f"{name}.md", document(heading, rows))
-    save_svg(table_figure(rows, heading), out / f"{name}.svg")
+    write_text(path, json.dumps({"table": name, "label": published(name)["label"], "rows": rows}, indent=1) + "\n")
+    write_formats(name, rows, out)
     return path
+
+
+def write_formats(name: str, rows: list[Row], out: Path) -> None:
+    """The stored rows as Markdown, LaTeX and SVG, and every figure behind them as CSV."""
+    heading = f"{name} ({published(name)['label']})"
+    write_text(out / f"{name}.md", document(heading, rows))
+    write_text(out / f"{name}.tex", latex_document(heading, rows))
+    write_text(out / f"{name}.csv", csv_text(_measured(rows, ResultStore(out).load(), TABLES[name]), CSV_COLUMNS))
+    save_svg(table_figure(rows, heading), out / f"{name}.svg")
+
+
+def _measured(rows: list[Row], records: dict[str, Record], table: Table) -> Iterator[dict[str, Any]]:
+    """Every figure of the table's set and metrics that was measured here, one seed each."""
+    for row in rows:
+        for record in (records[key] for key in row["jobs"]):
+            also = {"seed": record["job"]["seed"], "variant": row["variant"], "kind": row["kind"]}
+            found = tidy(record, **also)
+            yield from (line for line in found if line["set"] == table.segment and line["metric"] in table.metrics)
 
 
 def _place(row: dict[str, Any]) -> tuple[str, ...]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tsnn.evaluation.formats import Figure
 from tsnn.files import write_text
-from tsnn.study.markdown import Row, by_visibility, difference, figure, metrics_of, table_lines, title
+from tsnn.study.grids import Row, by_visibility, difference, has_removals, metrics_of, table_lines, title
+from tsnn.study.reproduce import write_formats
 from tsnn.study.statistics import OURS, average_ranks, collect, friedman, wilcoxon
 from tsnn.study.store import ResultStore
 from tsnn.study.tables import TABLES
@@ -45,8 +47,10 @@ def render(folder: Path) -> str:
 
 
 def write_page(root: Path) -> Path:
-    """Write the page of a project, with its figures, and drop the records that no table refers to any more."""
+    """Write the page of a project and its tables in every format, and drop records that no table refers to any more."""
     folder = root / "results"
+    for name, rows in stored_rows(folder).items():
+        write_formats(name, rows, folder)
     for drawn in folder.glob("*.svg"):
         write_text(root / PAGE.parent / "images" / f"results-{drawn.name}", drawn.read_text())
     write_text(root / PAGE, render(folder))
@@ -71,7 +75,7 @@ def section(name: str, rows: list[Row], folder: Path) -> list[str]:
     lines += table_lines(rows)
     if (folder / f"{name}.svg").is_file():
         lines += [f"![{HEADINGS[name]}](images/results-{name}.svg)", ""]
-    lines += removals(rows) if any("change" in row for row in rows) else agreement(name, rows)
+    lines += removals(rows) if has_removals(rows) else agreement(name, rows)
     notes = folder / "notes" / f"{name}.md"
     return [*lines, notes.read_text().rstrip(), ""] if notes.is_file() else lines
 
@@ -118,12 +122,13 @@ def _ranks(name: str, metric: str, rows: list[Row], visibility: str) -> list[str
 
 def _shuffled(rows: list[Row]) -> list[str]:
     """Each row with shuffled ties, beside the row in the file's own order; under `strict` the two should be equal."""
-    plain = {(row["data"], row["visibility"]): row for row in rows if not row["kind"]}
+    ordered = {(row["data"], row["visibility"]): row for row in rows if not row["kind"]}
     lines = []
     for row in rows:
-        base = plain.get((row["data"], row["visibility"]))
+        base = ordered.get((row["data"], row["visibility"]))
         if row["kind"] == "shuffled" and base is not None:
-            pairs = [f"{figure(row['ours'][m])} against {figure(base['ours'][m])} {m.upper()}" for m in row["ours"]]
+            found = {m: (Figure.read(row["ours"][m]), Figure.read(base["ours"][m])) for m in row["ours"]}
+            pairs = [f"{ours} against {theirs} {metric.upper()}" for metric, (ours, theirs) in found.items()]
             place = f"{row['data']} `{row['visibility']}`"
             lines.append(f"- {place}, rows shuffled inside their timestamps: {'; '.join(pairs)}.")
     return [*lines, ""] if lines else []

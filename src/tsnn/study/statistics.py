@@ -16,7 +16,7 @@ from scipy import stats
 
 from tsnn.errors import InputError
 from tsnn.study.figures import save_svg
-from tsnn.study.markdown import by_visibility, metrics_of
+from tsnn.study.grids import by_visibility, metrics_of
 from tsnn.study.published import PAPER, figures
 from tsnn.types import F64
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
 from typing import Any
 
 from tsnn.evaluation.baselines import COMPARED
 from tsnn.evaluation.catalog import list_data
+from tsnn.evaluation.formats import summary
 from tsnn.study.jobs import Job
 from tsnn.study.published import PAPER, best_peer, paper_figure, peers_alike
 from tsnn.study.store import Record
@@ -139,11 +139,6 @@ def _figures(table: Table, jobs: list[Job], records: dict[str, Record]) -> dict[
     if "mrr" in columns:  # a fraction in the records, per cent in the tables
         columns["mrr"] = [100 * value for value in columns["mrr"]]
     return {name: summary(values) for name, values in columns.items() if values}
-
-
-def summary(values: list[float]) -> dict[str, Any]:
-    """Mean and standard deviation (n - 1) over seeds; of one seed there is no deviation."""
-    return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else None, "values": values}
 
 
 def _present(cells: dict[str, Any]) -> dict[str, Any] | None:

@@ -13,7 +13,6 @@ from tsnn.config import Config
 from tsnn.data.direction import looks_undirected
 from tsnn.data.events import EventStream
 from tsnn.data.question import Question
-from tsnn.engine.fused import is_compiled
 from tsnn.errors import RunError
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.catalog import default_split, load
@@ -63,8 +62,6 @@ def train(
     question = Question.of(config.train)
     check_device(config.train)  # before anything is written
     torch.set_num_threads(1)  # the recurrence is sequential; a second thread only gets in its way
-    if not is_compiled():
-        progress(0, 1, "compiling the kernels for this machine, once: about a minute")
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG, config.to_toml())
     measure = validation_metric(split, question)

@@ -1,14 +1,14 @@
-"""Rows of a table as Markdown, one table per visibility."""
+"""The rows of a table, laid out: a grid per visibility, as Markdown and as LaTeX."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
+from tsnn.evaluation.formats import UNKNOWN, Cell, Figure, Grid, latex, markdown
 from tsnn.study.published import best_method
 
 Row = dict[str, Any]
-UNKNOWN = "n/a"
 MEMORY_PEERS = ("TGN", "NAT", "PINT")
 
 
@@ -16,9 +16,27 @@ def table_lines(rows: list[Row]) -> list[str]:
     """One Markdown table per visibility, each under its own heading."""
     lines: list[str] = []
     for visibility, same in by_visibility(rows).items():
-        told = removal_lines if any("change" in row for row in same) else comparison_lines
-        lines += [f"### `{visibility}`", "", *told(same), ""]
+        grid = removal_grid(same) if has_removals(same) else comparison_grid(same, metrics_of(same))
+        lines += [f"### `{visibility}`", "", *markdown(grid), ""]
     return lines
+
+
+def document(heading: str, rows: list[Row]) -> str:
+    """The table as a Markdown page of its own."""
+    return "\n".join([f"# {heading}", "", *table_lines(rows)]).rstrip() + "\n"
+
+
+def latex_document(heading: str, rows: list[Row]) -> str:
+    """The table for a paper: one for each visibility and metric; of removals one for each visibility and data set."""
+    grids = []
+    for visibility, same in by_visibility(rows).items():
+        title = f"{heading}, visibility {visibility}"
+        if has_removals(same):
+            named = dict.fromkeys(row["data"] for row in same)
+            grids += [removal_grid([r for r in same if r["data"] == data], f"{title}, {data}") for data in named]
+        else:
+            grids += [comparison_grid(same, [m], f"{title}, {m.upper()} in per cent") for m in metrics_of(same)]
+    return latex(grids)
 
 
 def by_visibility(rows: list[Row]) -> dict[str, list[Row]]:
@@ -29,41 +47,45 @@ def by_visibility(rows: list[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def comparison_lines(rows: list[Row]) -> list[str]:
+def has_removals(rows: list[Row]) -> bool:
+    """Whether the rows are variants of one model, rather than data sets."""
+    return any("change" in row for row in rows)
+
+
+def comparison_grid(rows: list[Row], metrics: list[str], heading: str = "") -> Grid:
     """The rows of one visibility: ours against the paper, the peers and the baselines."""
-    metrics = metrics_of(rows)
     names = " / ".join(metric.upper() for metric in metrics)
     alike = [name for name in MEMORY_PEERS if rows[0]["visibility"].startswith("batch")]
     baselines = list(dict.fromkeys(name for row in rows for name in row["baselines"]))
-    header = ["data", "seeds", f"ours, {names}", "the paper", "ours less the paper's", "best peer"]
-    header += ["best peer that sees the same", *alike, *baselines]
-    lines = [_line(header), _line("---" for _ in header)]
+    head = ["data", "seeds", f"ours, {names}", "the paper", "ours less the paper's", "best peer"]
+    head += ["best peer that sees the same", *alike, *baselines]
+    lines = []
     for row in rows:
         gaps = " / ".join(_signed(difference(row, row["paper"], metric)) for metric in metrics)
-        cells = [title(row), str(row["seeds"]), figures(row["ours"], metrics), figures(row["paper"], metrics)]
-        cells.append(gaps if row["paper"] else UNKNOWN)
+        cells: list[Cell] = [title(row), str(row["seeds"]), figures(row["ours"], metrics)]
+        cells += [figures(row["paper"], metrics), gaps if row["paper"] else UNKNOWN]
         cells += [_peer(row["best_peer"], metrics), _peer(best_alike(row, metrics), metrics)]
         cells += [figures(row["peers_alike"].get(name), metrics) for name in alike]
         cells += [figures(row["baselines"].get(name), metrics) for name in baselines]
-        lines.append(_line(cells))
-    return lines
+        lines.append(cells)
+    return Grid(heading, head, lines)
 
 
-def removal_lines(rows: list[Row]) -> list[str]:
+def removal_grid(rows: list[Row], heading: str = "") -> Grid:
     """The rows of one visibility: the whole model first, then each removal, beside the paper where it has them."""
     in_paper = any(row.get("change", {}).get("paper") is not None for row in rows)
-    header = ["data", "variant", "seeds", "AP", "change"]
-    header += ["the paper's AP", "its change", "same direction"] if in_paper else []
-    lines = [_line(header), _line("---" for _ in header)]
+    head = ["data", "variant", "seeds", "AP", "change"]
+    head += ["the paper's AP", "its change", "same direction"] if in_paper else []
+    lines = []
     for row in sorted(rows, key=lambda row: (row["data"].lower(), "change" in row)):
         change = row.get("change", {})
-        cells = [title(row), row["variant"], str(row["seeds"]), figures(row["ours"], ["ap"])]
+        cells: list[Cell] = [title(row), row["variant"], str(row["seeds"]), figures(row["ours"], ["ap"])]
         cells.append(_signed(change.get("ours"), ""))
         if in_paper:
             agrees = {True: "yes", False: "no", None: ""}[change.get("same_direction")]
             cells += [figures(row["paper"], ["ap"]), _signed(change.get("paper"), ""), agrees]
-        lines.append(_line(cells))
-    return lines
+        lines.append(cells)
+    return Grid(heading, head, lines, down=True)
 
 
 def title(row: Row) -> str:
@@ -82,17 +104,9 @@ def difference(row: Row, others: dict[str, Any] | None, metric: str) -> float | 
     return row["ours"][metric]["mean"] - theirs["mean"] if theirs and metric in row["ours"] else None
 
 
-def figures(cells: dict[str, Any] | None, metrics: list[str]) -> str:
-    """Mean and deviation of each metric: `97.06 ± 0.02 / 96.23 ± 0.05`."""
-    return " / ".join(figure(cells.get(metric)) for metric in metrics) if cells else UNKNOWN
-
-
-def figure(cell: dict[str, Any] | None) -> str:
-    """Mean and, where there is one, deviation."""
-    if cell is None:
-        return UNKNOWN
-    spread = cell.get("std")
-    return f"{cell['mean']:.2f}" + (f" ± {spread:.2f}" if spread is not None else "")
+def figures(cells: dict[str, Any] | None, metrics: Sequence[str]) -> tuple[Figure | None, ...]:
+    """Mean and deviation of each metric."""
+    return tuple(Figure.read(cells[m]) if m in cells else None for m in metrics) if cells else ()
 
 
 def best_alike(row: Row, metrics: list[str]) -> dict[str, Any]:
@@ -101,19 +115,10 @@ def best_alike(row: Row, metrics: list[str]) -> dict[str, Any]:
     return {metric: best_method(figures) for metric, figures in known.items() if figures}
 
 
-def _peer(peers: dict[str, Any] | None, metrics: list[str]) -> str:
+def _peer(peers: dict[str, Any] | None, metrics: list[str]) -> tuple[Figure, ...]:
     known = peers or {}
-    return " / ".join(f"{known[m]['method']} {known[m]['mean']:.2f}" for m in metrics if m in known) or UNKNOWN
+    return tuple(Figure(known[m]["mean"], of=known[m]["method"]) for m in metrics if m in known)
 
 
 def _signed(value: float | None, absent: str = UNKNOWN) -> str:
     return absent if value is None else f"{value:+.2f}"
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def document(heading: str, rows: list[Row]) -> str:
-    """The table as a Markdown page of its own."""
-    return "\n".join([f"# {heading}", "", *table_lines(rows)]).rstrip() + "\n"
