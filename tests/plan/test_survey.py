@@ -7,8 +7,9 @@ import pytest
 
 from tests.engine.streams import tricky_stream
 from tests.plan.test_planner import FULL, big_stream, one_query
-from tsnn.plan.facts import COLUMN
+from tsnn.plan.facts import COLUMN, FACTS
 from tsnn.plan.planner import Planner, PlanSpec
+from tsnn.plan.survey import survey
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -39,3 +40,13 @@ def test_a_survey_of_many_is_filled_to_the_last() -> None:
     cand = np.tile(np.arange(60), 200)
     facts = planner.survey(3, np.array([stream.t[-1]]), 0, cand, np.ones(len(cand), np.bool_))
     np.testing.assert_array_equal(facts, np.tile(facts[:60], (200, 1)))
+
+
+def test_one_candidate_is_surveyed_by_the_kernel_of_many() -> None:
+    """Else `explain` would wait for the compiler once more after `recommend`."""
+    stream = tricky_stream()
+    planner = Planner(stream, FULL)
+    for count in (5, 1):
+        found = planner.survey(0, np.array([stream.t[-1]]), 0, np.arange(count), np.ones(count, np.bool_))
+        assert found.shape == (count, len(FACTS))
+    assert {signature[8].layout for signature in survey.signatures} == {"F"}

@@ -146,10 +146,13 @@ class Planner:
         `related` marks whoever ever met the source or followed one of its last three destinations. Only for those, and
         for candidates that share a neighbor with it, are facts looked up that the two have in common.
         """
-        facts = np.zeros((len(cand), len(FACTS)), dtype, order="F")  # it is filled, and then read, column by column
+        # It is filled, and then read, column by column. A single row would lie in another order, for which the kernel
+        # would be compiled once more.
+        rows = max(len(cand), 2)
+        facts = np.zeros((rows, len(FACTS)), dtype, order="F")
         tables, scratch, clock = self.counters.tables, self.counters.scratch, float(self._clock(t)[0])
         survey(tables, scratch, self._options, src, clock, edge_type, cand, related, facts)
-        return facts
+        return facts[: len(cand)]
 
     def _make_room(self, stop: int) -> None:
         """For the rows up to `stop`; an undirected one is a move of either end."""
