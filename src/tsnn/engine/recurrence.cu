@@ -30,7 +30,7 @@
 //     Frames                        Frame: project, coefficients, lift, lower, open_frame
 //     Layers                        layer, a dense layer for two rows; weights in shared memory
 //     The active graph of an event  Star; stalks before and after a round; pulls of leaves; prefetching
-//     Forward                       read_ends, frame_step, keep_length, move_frame, carry_over, update_stalks, diffuse; measure
+//     Forward                       read_ends, frame_step, move_frame, carry_over, update_stalks, diffuse; measure
 //     Backward                      FrameGrad, close_frame; the adjoint of each stage, last to first
 //     At the end of both            the kernels: open_rows, forward, measure_events; backward, close_rows
 
