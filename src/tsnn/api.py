@@ -53,7 +53,7 @@ def train(
     Args:
         data: a pandas or polars frame, the path of a table, an address such as "dgb:uci", or a stream.
         out: the run's folder; a call that was interrupted goes on in it. Without one, a new folder below runs/.
-        config: a `Config`, settings such as `{"train.epochs": 5}`, or the path of a TOML file.
+        config: a `Config`, settings such as `{"train.epochs": 5}`, a preset's name such as "paper", or a TOML file.
         compare: whether the heuristics and the `features` baseline are evaluated beside the model.
         follow: makes further listeners to the one replay that gives the figures and the final state.
         progress: True shows bars in a terminal or a notebook, False nothing; a function is told instead.

@@ -17,11 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tsnn.errors import ConfigError
 from tsnn.types import Visibility
-from tsnn.words import did_you_mean, kind_of
+from tsnn.words import did_you_mean, kind_of, listed
 
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 NonNegative = Annotated[float, Field(ge=0)]
+
+CONFIGS = Path(__file__).with_name("configs")  # presets, and what `tsnn tune` chose for a data set
+PRESETS = {name: CONFIGS / f"{name}.toml" for name in sorted(path.stem for path in CONFIGS.glob("paper*.toml"))}
 
 
 class _Section(BaseModel):
@@ -55,11 +58,19 @@ class ModelConfig(_Section):
     edgebank: bool = True  # False: TSNN-core, the score without its memory prior
     edgebank_window: NonNegative = 0.0  # rho; the window is rho mean gaps, 0 is unlimited
     relation_bias: bool = True  # eq:rel_frame_bias, where the stream has relations
+    stalks: Literal["zero", "keyed"] = "zero"  # of a node never seen: nothing, or a code of its own (D-22)
+    role: bool = False  # an endpoint is told which end of the event it is, where events have a direction (D-23)
+    frame_length: Literal["free", "kept"] = "free"  # kept: an update turns reflectors, none grows (D-24)
     attention: bool = False  # alg:nbrattn
     attention_heads: Positive = 4
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     score_dim: Positive = 64  # width of MLP_score, two hidden layers
     kappa: Annotated[float, Field(gt=0)] = 50.0  # kappa_0, initial temperature of s_geo
+    kappa_scale: Literal["softplus", "log"] = "softplus"  # a step of the optimizer moves kappa, or its log (D-25)
+    frame_drift: NonNegative = 0.1  # first weights of MLP_frame's output, as a share of what is drawn (D-19)
+    gate: float = 2.0  # alpha is its sigmoid at first: 0.88, the neural score leads (D-19)
+    quiet_geometry: bool = True  # at first the score network gives the geometric scalars no weight (D-19)
+    standardize_msg: bool = True  # D-17
     scalars: Literal["bounded", "raw"] = "bounded"  # geometric scalars before MLP_score
     gaps: Literal["log", "raw"] = "log"  # D-07
 
@@ -73,6 +84,7 @@ class ModelConfig(_Section):
 class FeatureConfig(_Section):
     """Which data-only features the score reads (app:optional_score_features and DESIGN's floor)."""
 
+    never: bool = True  # beside each gap, whether there was such an event at all (D-06)
     pairs: bool = True  # counts of the pair and of its reverse, recency of the pair
     common_neighbors: bool = True
     two_hop: bool = True  # the capped 2-hop expansion
@@ -96,6 +108,7 @@ class LossConfig(_Section):
     ce: NonNegative = 1.0  # ranks the candidates of one query
     binary: NonNegative = 1.0  # makes scores of different queries comparable
     geo: NonNegative = 0.01
+    geo_products: Literal["raw", "bounded"] = "raw"  # inner products as they are, or bounded (D-26)
     geo_temperature: Annotated[float, Field(gt=0)] = 1.0  # tau_geo
     bias: NonNegative = 1e-4
     smooth: NonNegative = 1e-3
@@ -113,6 +126,7 @@ class TrainConfig(_Section):
     chunk: Positive = 200  # L_c
     negatives: Positive = 1  # K_neg
     sampler: Literal["random", "mixed"] = "random"  # Track B | Track A
+    collisions: bool = False  # True: a negative may be the positive itself (D-18)
     lr: Annotated[float, Field(gt=0)] = 3e-3
     geometry_lr: Annotated[float, Field(gt=0)] = 1.0  # mu_geo
     head_lr: Annotated[float, Field(gt=0)] = 0.3  # of the score head, once it is warm
@@ -146,6 +160,17 @@ class TrainConfig(_Section):
 # Settings that came after the first stored results, each with the value at which a run is what it was before.
 LATER: dict[str, Any] = {
     "train.candidates": "destinations",
+    "train.collisions": False,
+    "train.loss.geo_products": "raw",
+    "model.stalks": "zero",
+    "model.role": False,
+    "model.frame_length": "free",
+    "model.frame_drift": 0.1,
+    "model.gate": 2.0,
+    "model.quiet_geometry": True,
+    "model.kappa_scale": "softplus",
+    "model.standardize_msg": True,
+    "features.never": True,
 }
 
 
@@ -168,25 +193,34 @@ class Config(_Section):
             raise ConfigError(f"configuration {where}: {reason}.") from None
 
     @classmethod
-    def build(cls, path: Path | None = None, overrides: dict[str, Any] | None = None) -> Config:
-        """The defaults, changed by a TOML file and then by `section.key` overrides."""
-        tree: dict[str, Any] = {}
+    def build(
+        cls, path: Path | None = None, overrides: dict[str, Any] | None = None, preset: str | None = None
+    ) -> Config:
+        """The defaults, changed by a preset, then by a TOML file, then by `section.key` overrides."""
+        tree = {} if preset is None else _preset(preset)
         if path is not None:
-            tree = _read_toml(path)
+            _merge(tree, _read_settings(path))
         for dotted, value in (overrides or {}).items():
             _set(tree, dotted, value)
         return cls(**tree)
 
     @classmethod
     def of(cls, given: Config | Mapping[str, Any] | str | Path | None) -> Config:
-        """The configuration that somebody means: one, settings like `{"train.lr": 0.002}`, a TOML file, or none."""
+        """What somebody means: a configuration, settings like `{"train.lr": 0.002}`, a preset, a TOML file, or nothing.
+
+        Settings may name the preset that they change: `{"preset": "paper", "train.lr": 0.002}`.
+        """
         if isinstance(given, Config):
             return given
         if given is None or isinstance(given, Mapping):
-            return cls.build(overrides=dict(given or {}))
+            told = dict(given or {})
+            return cls.build(preset=told.pop("preset", None), overrides=told)
+        if isinstance(given, str) and given in PRESETS:
+            return cls.build(preset=given)
         if isinstance(given, str | Path):
             return cls.build(Path(given))
-        raise ConfigError(f'config is {kind_of(given)}; give a Config, settings like {{"train.lr": 0.002}}, or a file.')
+        ways = 'a Config, settings like {"train.lr": 0.002}, a preset, or a file'
+        raise ConfigError(f"config is {kind_of(given)}; give {ways}.")
 
     @classmethod
     def parse(cls, text: str) -> Config:
@@ -220,11 +254,36 @@ def parse_override(text: str) -> tuple[str, Any]:
         return dotted, raw
 
 
+def _preset(name: object) -> dict[str, Any]:
+    """The settings of a preset, as a tree."""
+    if str(name) not in PRESETS:
+        meant = did_you_mean(name, PRESETS) or f"there are {listed(tuple(PRESETS))}."
+        raise ConfigError(f"there is no preset {name!r}; {meant}")
+    return _read_settings(PRESETS[str(name)])
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a file, which may say `preset = "..."` and then only what differs from that."""
+    told = _read_toml(path)
+    tree = _preset(told.pop("preset")) if "preset" in told else {}
+    _merge(tree, told)
+    return tree
+
+
+def _merge(tree: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for name, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(tree.get(name), dict):
+            _merge(tree[name], value)
+        else:
+            tree[name] = value
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
-        raise ConfigError(f"there is no configuration file {path}.") from None
+        meant = did_you_mean(path, PRESETS)
+        raise ConfigError(f"there is no configuration file {path}{'; ' + meant if meant else '.'}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; name a TOML file.") from None
     except tomllib.TOMLDecodeError as error:
@@ -239,7 +298,7 @@ def _set(tree: dict[str, Any], dotted: str, value: Any) -> None:
         tree = tree.setdefault(name, {})
         if not isinstance(tree, dict):
             raise ConfigError(f"there is no setting {dotted}; {_meant(dotted)}")
-    tree[leaf] = value
+    _merge(tree, {leaf: value})
 
 
 def _meant(setting: object) -> str:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import tsnn
 from tsnn.cli.main import app, main
+from tsnn.config import Config
 from tsnn.errors import ConfigError, InputError, RunError, TsnnError
 from tsnn.evaluation.catalog import load
 from tsnn.training.run import Run
@@ -83,6 +84,16 @@ def test_a_run_is_trained_evaluated_and_asked_with_its_candidates(tmp_path):
     assert "are none of destinations, all" in str(refused)
 
 
+def test_the_preset_paper_is_trained(tmp_path):
+    """The paper's model, changed by what is set beside it."""
+    out, data = tmp_path / "run", "synthetic:roles:events=2000"
+    result = invoke("train", data, "--out", str(out), "--preset", "paper", *FAST, "--no-compare", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["card"]["visibility"] == "arrival"
+    settings = {"train.epochs": 1, "model.stalk_dim": 8, "model.hidden_dim": 8}
+    assert Run.load(out).config == Config.build(overrides=settings, preset="paper")
+
+
 def test_a_finished_run_is_not_overwritten(run_folder):
     before = (run_folder / "metrics.json").read_bytes()
     result = invoke("train", SMALL, "--out", str(run_folder), *FAST)
@@ -129,6 +140,9 @@ WORDS = {
     "evaluate edgebank:unlimted " + SMALL: "EdgeBank has no mode 'unlimted'; did you mean 'unlimited'?",
     "data show synthetic:roles:evnts=600": "synthetic:roles has no setting 'evnts'; did you mean 'events'?",
     f"train {SMALL} --out x --set model.stalkdim=3": "no setting model.stalkdim; did you mean 'model.stalk_dim'?",
+    f"train {SMALL} --out x --preset papr": "there is no preset 'papr'; did you mean 'paper'?",
+    f"train {SMALL} --out x --preset tgn": "there is no preset 'tgn'; there are paper, paper-inductive, paper-review,",
+    f"train {SMALL} --out x --config papre": "there is no configuration file papre; did you mean 'paper'?",
     f"train {SMALL} --out x --set lr=3": "not of the form section.key=value; did you mean 'train.lr'?",
 }
 

@@ -115,6 +115,22 @@ def test_training_negatives_keep_the_type(sampler):
     assert (drawn == again).all()
 
 
+@pytest.mark.parametrize("sampler", ["random", "mixed"])
+def test_a_negative_is_the_positive_only_where_that_is_asked_for(sampler):
+    """D-18: uniform over thirty destinations, one in thirty is the positive."""
+    stream = typed_stream()
+    rows = np.arange(1000, 2000)
+    pool = NegativePool.build(stream, 2100, Question())
+
+    def share(**asked: bool) -> float:
+        drawn = draw_training_negatives(stream, rows, rows, 20, sampler, np.random.default_rng(0), pool, **asked)
+        assert (stream.node_type[drawn] == stream.node_type[stream.dst[rows]][:, None]).all()
+        return float((drawn == stream.dst[rows][:, None]).mean())
+
+    assert share() == 0
+    assert share(collisions=True) > 0.03
+
+
 def test_random_is_uniform_over_training_destinations():
     stream = make_stream(np.zeros(1000, int), np.r_[np.arange(900) % 9 + 1, np.full(100, 50)], np.arange(1000))
     pool = NegativePool.build(stream, 900, Question())

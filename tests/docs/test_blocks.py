@@ -155,9 +155,11 @@ def make_targets() -> set[str]:
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_root: Path) -> Iterator[Session]:
     build = Config.build.__func__
 
-    def tiny_build(cls: type[Config], path: Path | None = None, overrides: dict[str, Any] | None = None) -> Config:
+    def tiny_build(
+        cls: type[Config], path: Path | None = None, overrides: dict[str, Any] | None = None, preset: str | None = None
+    ) -> Config:
         stored = path is not None and path.name == "config.toml"  # a run's own settings stay as they are
-        config: Config = build(cls, path, overrides if stored else TINY | (overrides or {}))
+        config: Config = build(cls, path, overrides if stored else TINY | (overrides or {}), preset)
         return config
 
     monkeypatch.setattr(Config, "build", classmethod(tiny_build))

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tests.engine.streams import config_of
-from tests.test_contracts import ask, tied_stream
+from tests.engine.streams import config_of, every_row
 from tsnn.bench.gpu import bench_gpu
 from tsnn.data.split import split_by_time
 from tsnn.engine.cuda import DevicePlan, Parameters, cuda_update, has_cupy
 from tsnn.engine.engine import CudaEngine
 from tsnn.errors import ConfigError
+from tsnn.evaluation.contracts import tied_stream
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.replay import score_queries
 from tsnn.training.trainer import Trainer
@@ -41,7 +41,7 @@ def test_training_and_scoring_agree_with_the_cpu(engine, switch):
     assert on_gpu.model.device.type == "cuda"
     for name, value in on_cpu.model.state_dict().items():
         torch.testing.assert_close(on_gpu.model.state_dict()[name].cpu(), value, rtol=1e-3, atol=1e-3, msg=name)
-    queries = ask(stream, "strict")
+    queries = every_row(stream, "strict")
     scores = [torch.tensor(score_queries(ModelScorer(t.model, stream), stream, queries)) for t in (on_cpu, on_gpu)]
     torch.testing.assert_close(*scores, rtol=1e-2, atol=1e-2)
 

@@ -25,7 +25,8 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ comp
 
 # of the switches, those that change the kernels
 COMPILED = (
-    "default", "no transport", "fixed frames", "no carry-over", "no diffusion", "three rounds", "one reflector"
+    "default", "no transport", "fixed frames", "no carry-over", "no diffusion", "three rounds", "one reflector",
+    "kept lengths", "kept lengths, fixed frames",
 )  # fmt: skip
 
 
@@ -106,6 +107,7 @@ def test_no_bit_depends_on_the_number_of_teams(rounds):
         ("no diffusion", 1, 3),
         ("three rounds", 1, 3),
         ("three rounds", 2, 2),
+        ("kept lengths", 2, 2),
     ],
 )
 def test_no_two_accesses_are_left_without_an_order(switch, cluster, teams, monkeypatch):

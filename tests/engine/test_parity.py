@@ -13,7 +13,7 @@ from tsnn.data.events import EventStream
 from tsnn.engine.cuda import has_cupy
 from tsnn.engine.engine import CudaEngine, Engine, FusedEngine, commit, run_update, score
 from tsnn.memory.store import StateStore, initial_frames
-from tsnn.model.losses import total_loss
+from tsnn.model.losses import contrasted, total_loss
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.counters import signatures
 from tsnn.plan.facts import COLUMN, FACTS
@@ -37,6 +37,13 @@ SWITCHES = {
     "no edgebank": {"model__edgebank": False},
     "window": {"model__edgebank_window": 3.0},
     "attention": {"model__attention": True},
+    "keyed stalks": {"model__stalks": "keyed"},
+    "roles": {"model__role": True},
+    "kept lengths": {"model__frame_length": "kept"},
+    "kept lengths, fixed frames": {"model__frame_length": "kept", "model__frame_update": False},
+    "log kappa": {"model__kappa_scale": "log"},
+    "bounded products": {"train__loss__geo_products": "bounded", "train__loss__geo_temperature": 0.3},
+    "no indicators": {"features__never": False},
     "raw inputs": {"model__scalars": "raw", "model__gaps": "raw"},
     "encoded gaps": {"features__encoded_gaps": True},
     "difference": {"features__transported_difference": True},
@@ -55,7 +62,7 @@ STREAMS = {
 CASES = (
     [(name, "plain", "arrival") for name in SWITCHES]
     + [(name, "typed", "strict") for name in SWITCHES]
-    + [(name, "undirected", "strict") for name in ("default", "window", "attention", "short memory")]
+    + [(name, "undirected", "strict") for name in ("default", "window", "attention", "short memory", "roles")]
     + [("default", "typed", "batch:5"), ("no relation bias", "typed", "arrival"), ("attention", "plain", "batch:5")]
 )
 SWITCHES["no relation bias"] = {"model__relation_bias": False}
@@ -68,7 +75,7 @@ class Pair:
         gap = mean_gap(stream.t)
         self.config, self.stream, self.engine = config, stream, ENGINES[engine]()
         torch.manual_seed(seed)
-        shape = StreamShape(stream.msg_dim, stream.num_relations, stream.num_types, gap)
+        shape = StreamShape(stream.msg_dim, stream.num_relations, stream.num_types, gap, stream.undirected)
         self.model = TSNN(config, shape).to(getattr(torch, config.train.dtype))
         with torch.no_grad():  # away from the special values of initialization
             for parameter in self.model.parameters():
@@ -78,6 +85,7 @@ class Pair:
         self.planner = Planner(stream, PlanSpec.of(config, gap))
         self.frames0 = initial_frames(seed, stream.ids.keys, m.num_reflectors, m.stalk_dim)
         self.signatures = signatures(stream.ids.keys, config.features.walk_dim)
+        self.stalks0 = self.store.h.clone()
         self.gap, self.oracle_state = gap, None
 
     def package_chunk(self, queries):
@@ -87,8 +95,8 @@ class Pair:
         trainable = np.arange(len(plan.score.cand)) % CANDIDATES == 0
         scored = score(self.model, self.engine, versions, plan.score, self.stream, trainable)
         parts, geometry = scored
-        terms = (parts.total, geometry.inner, parts.raw_residual, versions.smooth, versions.energy)
         weights = self.config.train.loss
+        terms = (parts.total, contrasted(geometry, weights), parts.raw_residual, versions.smooth, versions.energy)
         loss = total_loss(self.engine.losses(*terms, width=CANDIDATES, temperature=weights.geo_temperature), weights)
         loss.backward()
         commit(self.store, plan.update, versions)
@@ -102,7 +110,7 @@ class Pair:
         config = oracle_config(self.config)
         result = naive.run(
             config, params, oracle_events(self.stream), self.frames0, self.gap, queries, start, stop, self.oracle_state,
-            signatures=self.signatures,
+            signatures=self.signatures, stalks0=self.stalks0,
         )  # fmt: skip
         self.oracle_state = result.state
         loss = result.loss(config)

@@ -42,6 +42,29 @@ def test_geometric_branch_is_minus_the_distance_over_kappa():
     torch.testing.assert_close(parts.geometric, torch.sigmoid(head.gate[0]) * -g.d2 / kappa)
 
 
+def test_a_step_moves_kappa_or_its_logarithm():
+    """eq:sgeo, D-25: kappa begins alike, and a step of 0.1 takes 50 to 50.1 or to 50 e^0.1."""
+    for scale, after in (("softplus", 50.1), ("log", 50 * math.exp(0.1))):
+        cfg, head = make(model__kappa=50.0, model__kappa_scale=scale)
+        g = geometry()
+        for step, kappa in ((0.0, 50.0), (0.1, after)):
+            with torch.no_grad():
+                head.rho_kappa += step
+                torch.testing.assert_close(scalars(g, head.weights().rho_kappa, cfg)[:, 0], -g.d2 / kappa)
+
+
+def test_a_head_begins_as_it_is_told():
+    """eq:edgebank_mixture, D-19: alpha is 1/2 and the geometric scalars have their weight, or neither."""
+    _, quiet = make()
+    _, plain = make(model__gate=0.0, model__quiet_geometry=False)
+    alpha = [head.gate.detach().sigmoid().item() for head in (quiet, plain)]
+    assert alpha == [pytest.approx(0.88, abs=1e-3), 0.5]
+    first, told = (head.weights().layers[0][0] for head in (quiet, plain))
+    assert not first[:, :5].any()
+    assert told[:, :5].abs().min() > 0
+    assert torch.equal(first[:, 5:], told[:, 5:])
+
+
 def test_residual_branch_is_the_mlp_and_can_be_removed():
     """eq:sres."""
     cfg, head = make(model__edgebank=False)

@@ -64,6 +64,44 @@ def test_a_node_never_seen_is_not_one_seen_just_now():
     assert (never[names.index("never src_gap")], now[names.index("never src_gap")]) == (1, 0)
 
 
+def test_raw_gaps_are_those_of_the_two_nodes():
+    """eq:score_features, D-07: the paper's delta t_u and delta t_v; further gaps are no entries of its psi."""
+    facts = np.zeros((1, len(FACTS)))
+    gaps = ("src_gap", "dst_gap", "pair_gap", "bank_gap")
+    facts[0, [COLUMN[name] for name in gaps]] = 40.0
+    matrix = feature_matrix(facts, FeatureConfig(), gaps="raw", mean_gap=10.0)
+    row = dict(zip(feature_names(FeatureConfig()), matrix[0], strict=True))
+    assert [row[f"lg {name}"] for name in gaps] == [40.0, 40.0, *[pytest.approx(math.log(41.0))] * 2]
+    tensor = feature_tensor(torch.from_numpy(facts), FeatureConfig(), gaps="raw", mean_gap=10.0)
+    np.testing.assert_allclose(tensor[0], list(row.values()))
+
+
+def test_without_indicators_never_is_now():
+    """D-06."""
+    config = FeatureConfig(never=False)
+    assert [name for name in feature_names(config) if name.startswith("never ")] == []
+    facts = np.zeros((2, len(FACTS)))
+    facts[0, COLUMN["src_gap"]] = -1.0
+    never, now = feature_matrix(facts, config, gaps="log", mean_gap=1.0)
+    np.testing.assert_array_equal(never, now)
+
+
+def test_keyed_stalks_depend_on_seed_and_node_alone():
+    """D-22: N(0, 1/4), apart from the frames, and there again after a reset."""
+    keys = np.arange(4000, dtype=np.uint64)
+    sizes = ModelConfig(stalk_dim=8, num_reflectors=4, stalks="keyed")
+    store = StateStore(keys, 3, sizes, torch.float64)
+    assert float(store.h.std()) == pytest.approx(0.5, abs=0.01)
+    assert abs(np.corrcoef(store.h[:, 0], store.F[:, 0, 0])[0, 1]) < 0.05
+    h, F = store.initial(keys[[7, 5]])
+    assert torch.equal(h, store.h[[7, 5]])
+    assert torch.equal(F, store.F[[7, 5]])
+    assert not torch.equal(StateStore(keys[:5], 4, sizes, torch.float64).h, store.h[:5])
+    store.scatter(np.array([7]), torch.zeros(1, 8), torch.zeros(1, 4, 8))
+    store.reset_state()
+    assert torch.equal(store.h[[7]], h[:1])
+
+
 def test_initial_frames_depend_on_seed_and_node_alone():
     """app:inductive and D-05: N(0, 1/k), whatever the order or the company."""
     keys = np.arange(4000, dtype=np.uint64)

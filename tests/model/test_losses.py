@@ -5,7 +5,17 @@ from __future__ import annotations
 import torch
 
 from tsnn.config import LossConfig
-from tsnn.model.losses import LOSSES, OF_SCORES, chunk_losses, data_losses, ranking_loss, score_losses, total_loss
+from tsnn.model.geometry import Geometry
+from tsnn.model.losses import (
+    LOSSES,
+    OF_SCORES,
+    chunk_losses,
+    contrasted,
+    data_losses,
+    ranking_loss,
+    score_losses,
+    total_loss,
+)
 
 
 def test_ranking_loss_is_the_softmax_cross_entropy_of_the_first_column():
@@ -48,3 +58,13 @@ def test_losses_of_a_stack_are_those_of_each_model():
     for i, own in enumerate(together):
         torch.testing.assert_close(own, score_losses(*terms[:, i], width=4, temperature=0.5))
     torch.testing.assert_close(data_losses(terms[0], width=4), together[:, :2])
+
+
+def test_bounded_products_cannot_be_pushed_apart_by_length():
+    """eq:loss_geo, D-26."""
+    for length, expected in ((1.0, 0.5), (1e3, 1.0), (1e6, 1.0)):
+        norm2 = torch.tensor([length**2], dtype=torch.float64)
+        geometry = Geometry(torch.zeros_like(norm2), norm2, norm2, norm2)  # a stalk and itself
+        assert contrasted(geometry, LossConfig()) == norm2
+        bounded = contrasted(geometry, LossConfig(geo_products="bounded"))
+        torch.testing.assert_close(bounded, torch.full_like(norm2, expected), atol=1e-5, rtol=0.0)

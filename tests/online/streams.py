@@ -29,6 +29,7 @@ SWITCHES: dict[str, dict[str, object]] = {
     "window": {"model__edgebank_window": 5.0, "features__encoded_gaps": True},
     "two rounds": {"model__diffusion_steps": 2, "model__carry_over": False},
     "reference engine": {"train__engine": "reference"},
+    "codes": {"model__stalks": "keyed", "model__role": True, "model__frame_length": "kept"},
 }
 
 

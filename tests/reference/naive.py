@@ -54,17 +54,26 @@ class ModelSwitches:
     edgebank: bool = True
     edgebank_window: float = 0.0
     relation_bias: bool = True
+    stalks: str = "zero"  # the caller gives the first stalks
+    role: bool = False
+    frame_length: str = "free"
     attention: bool = False
     attention_heads: int = 4
     attention_dropout: float = 0.0  # not modelled: the oracle is deterministic
     score_dim: int = 64
     kappa: float = 50.0  # only the initial value of rho_kappa, which is a parameter here
+    kappa_scale: str = "softplus"
+    frame_drift: float = 0.1  # this and the next two say how parameters begin
+    gate: float = 2.0
+    quiet_geometry: bool = True
+    standardize_msg: bool = True  # the caller gives messages as they are read
     scalars: str = "bounded"
     gaps: str = "log"
 
 
 @dataclass(frozen=True)
 class FeatureSwitches:
+    never: bool = True
     pairs: bool = True
     common_neighbors: bool = True
     two_hop: bool = True
@@ -87,6 +96,7 @@ class LossWeights:
     ce: float = 1.0
     binary: float = 1.0
     geo: float = 0.01
+    geo_products: str = "raw"
     geo_temperature: float = 1.0
     bias: float = 1e-4
     smooth: float = 1e-3
@@ -174,6 +184,8 @@ def psi_dim(config: NaiveConfig, num_relations: int, num_types: int) -> int:
     m, f = config.model, config.features
     data = 4 + 4 * f.pairs + 3 * f.edgebank_recency + 4 * f.common_neighbors + 2 * f.two_hop + 8 * f.successor
     data += 9 * f.activity + 3 * f.strength + 20 * f.walks
+    if not f.never:
+        data -= 2 + f.pairs + f.edgebank_recency + f.activity
     embedded = m.relation_dim * (num_relations > 0) + 2 * m.type_dim * (num_types > 0)
     return 5 + data + embedded + 2 * m.time_dim * f.encoded_gaps + m.stalk_dim * f.transported_difference
 
@@ -185,7 +197,7 @@ def parameter_shapes(
     m = config.model
     d, k, R = m.stalk_dim, m.num_reflectors, num_relations
     shapes = {"updater.theta": (d,), "head.rho_kappa": (), "head.gate": (max(R, 1),), "head.beta": ()}
-    update_in = 2 * d + msg_dim + m.time_dim + m.relation_dim * (R > 0)
+    update_in = 2 * d + msg_dim + m.time_dim + m.relation_dim * (R > 0) + m.role
     _affine(shapes, "updater.frame_in", update_in, m.hidden_dim)
     _affine(shapes, "updater.frame_out", m.hidden_dim, k * d)
     _affine(shapes, "updater.msg_in", update_in, m.hidden_dim)
@@ -308,11 +320,14 @@ class State:
 
     @classmethod
     def initial(
-        cls, config: NaiveConfig, frames0: Any, gap: float, signatures: Any = None, undirected: bool = False
-    ) -> State:
-        """Zero stalks and the given frames (app:inductive); nothing seen."""
+        cls, config: NaiveConfig, frames0: Any, gap: float, signatures: Any = None, undirected: bool = False,
+        stalks0: Any = None,
+    ) -> State:  # fmt: skip
+        """The given frames, and zero stalks (app:inductive) or the given ones; nothing seen."""
         frames = _tensor(frames0)
         h = [torch.zeros(config.model.stalk_dim, dtype=torch.float64) for _ in frames]
+        if stalks0 is not None:
+            h = list(_tensor(stalks0))
         size = max(config.model.num_neighbors, config.features.cn_neighbors)
         walk = {}
         if config.features.walks and signatures is not None:
@@ -514,7 +529,9 @@ def features(facts: dict[str, float], config: NaiveConfig, gap: float) -> list[f
 
     def lg(name: str) -> float:
         g = max(facts[name], 0.0)
-        return math.log1p(g / gap) if config.model.gaps == "log" else g  # D-07
+        if config.model.gaps == "log":
+            return math.log1p(g / gap)  # D-07
+        return g if name in ("src_gap", "dst_gap") else math.log1p(g)
 
     def never(name: str) -> float:
         return 1.0 if facts[name] < 0 else 0.0  # D-06
@@ -545,6 +562,7 @@ def features(facts: dict[str, float], config: NaiveConfig, gap: float) -> list[f
         logs += [f"walk_{pair}" for pair in meetings]
         logs += [f"walk_{side}_{i}" for i in (1, 2) for side in ("src", "dst")]
         raws += [f"walk_cos_{pair}" for pair in meetings]
+    nevers = nevers if f.never else []
     return [*map(lg, lgs), *map(logc, logs), *map(never, nevers), *(facts[name] for name in raws)]
 
 
@@ -642,10 +660,10 @@ class Model:
         pre_h = {w: state.h[w] for w in (u, v)}
         pre_F = {w: state.F[w] for w in (u, v)}
         partner = {u: v, v: u}
-        context = {w: self.context(i, r, t - state.last.get(w, t)) for w in partner}
+        context = {w: self.context(i, r, t - state.last.get(w, t), +1 if w == u else -1) for w in partner}
 
         delta = {w: self.frame_delta(pre_h, pre_F, w, partner[w], context[w]) for w in partner}
-        F = {w: pre_F[w] + delta[w] for w in partner}
+        F = {w: self.moved(pre_F[w], delta[w]) for w in partner}
         carried = {w: self.carry_over(pre_h[w], pre_F[w], F[w]) for w in partner}
         message = {w: self.message(carried, F, w, partner[w], context[w]) for w in partner}
         h = {w: self.gru(carried[w], message[w]) for w in partner}
@@ -657,10 +675,11 @@ class Model:
         state.observe(u, v, t, r, length)
         return sum((x**2).sum() for x in delta.values()), self.energy(state, u, v)
 
-    def context(self, i: int, r: int, gap: float) -> Tensor:
-        """x || phi(gap) || e_r, the shared tail of eq:frame_update and eq:message."""
+    def context(self, i: int, r: int, gap: float, role: int) -> Tensor:
+        """x || phi(gap) || e_r, the shared tail of eq:frame_update and eq:message; the role where it is wanted."""
         x = [] if self.events.msg is None else [self.events.msg[i]]
-        return torch.cat([*x, self.phi(gap, self.m.time_dim), *self.relation(r)])
+        end = [_tensor([float(role)])] if self.m.role and not self.events.undirected else []
+        return torch.cat([*x, self.phi(gap, self.m.time_dim), *self.relation(r), *end])
 
     def aligned(self, h: dict[int, Tensor], F: dict[int, Tensor], to: int, of: int) -> Tensor:
         """Q_{to,of} h_of; the identity where both are one node (D-08)."""
@@ -673,6 +692,13 @@ class Model:
         x = torch.cat([h[w], self.aligned(h, F, w, other), context])
         hidden = torch.relu(self.affine("updater.frame_in", x))
         return self.affine("updater.frame_out", hidden).reshape(F[w].shape)
+
+    def moved(self, F: Tensor, delta: Tensor) -> Tensor:
+        """F + Delta F; where lengths are kept, each row scaled to the length sqrt(d / k) of first frames."""
+        F = F + delta
+        if self.m.frame_length == "free" or not self.m.frame_update:
+            return F
+        return torch.stack([row * math.sqrt(self.m.stalk_dim / self.m.num_reflectors) / row.norm() for row in F])
 
     def carry_over(self, h: Tensor, F_pre: Tensor, F_post: Tensor) -> Tensor:
         """prop:carry_over: the same vector in the new coordinates."""
@@ -756,10 +782,13 @@ class Model:
         s_res = self.residual(psi)
         alpha, bank = self.bank(facts, r)
         final = alpha * (s_geo + s_res) + bank
-        return {"score": final, "s_geo": s_geo, "s_res": s_res, "bank": bank, "inner": inner, "d2": d2, "psi": psi}
+        bounded = inner / torch.sqrt((1 + torch.dot(h_u, h_u)) * (1 + torch.dot(h_c, h_c)))
+        parts = {"score": final, "s_geo": s_geo, "s_res": s_res, "bank": bank, "inner": inner, "d2": d2, "psi": psi}
+        return parts | {"bounded": bounded}
 
     def kappa(self) -> Tensor:
-        return KAPPA_MIN + torch.nn.functional.softplus(self.p["head.rho_kappa"].reshape(()))
+        parameter = self.p["head.rho_kappa"].reshape(())
+        return KAPPA_MIN + (parameter.exp() if self.m.kappa_scale == "log" else torch.nn.functional.softplus(parameter))
 
     def scalars(self, inner: Tensor, norm_u: Tensor, norm_c: Tensor) -> list[Tensor]:
         if self.m.scalars == "raw":
@@ -838,7 +867,8 @@ class Model:
         out["ce"] = ranking_loss(out["score"])
         others = torch.nn.functional.softplus(out["score"][1:])
         out["binary"] = 0.5 * (torch.nn.functional.softplus(-out["score"][0]) + others.mean())
-        out["geo"] = ranking_loss(out["inner"] / self.config.loss.geo_temperature)
+        products = out["bounded"] if self.config.loss.geo_products == "bounded" else out["inner"]
+        out["geo"] = ranking_loss(products / self.config.loss.geo_temperature)
         out["bias"] = (out["s_res"] ** 2).mean()
         return out
 
@@ -884,6 +914,7 @@ def run(
     state: State | None = None,
     negatives_detached: bool = True,
     signatures: Any = None,
+    stalks0: Any = None,
 ) -> Result:
     """Rows start .. stop-1 in arrival order; every query is answered when exactly its cut of rows has been processed.
 
@@ -895,7 +926,7 @@ def run(
     asked = [Query(*query) for query in queries]
     if any(not start <= query.cut <= stop for query in asked):
         raise ValueError(f"a query's cut lies outside of rows {start} to {stop}")
-    state = entering_state(model, frames0, start, state, signatures)
+    state = entering_state(model, frames0, start, state, signatures, stalks0)
     answers: list[Any] = [None] * len(asked)
     aux: list[tuple[Tensor, Tensor]] = []
     for cut in range(start, stop + 1):
@@ -907,9 +938,11 @@ def run(
     return collect(answers, aux, state)
 
 
-def entering_state(model: Model, frames0: Any, start: int, state: State | None, signatures: Any = None) -> State:
+def entering_state(
+    model: Model, frames0: Any, start: int, state: State | None, signatures: Any = None, stalks0: Any = None
+) -> State:
     if state is None:
-        state = State.initial(model.config, frames0, model.gap, signatures, model.events.undirected)
+        state = State.initial(model.config, frames0, model.gap, signatures, model.events.undirected, stalks0)
         with torch.no_grad():
             for i in range(start):
                 model.update(state, i)

@@ -1,10 +1,12 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from torch.testing import assert_close
 
 from tests.sheaf.cases import EPS, Event, events, few, literal_frame
-from tsnn.sheaf.householder import frame_matrix, reflect, reflect_with, reflector_weights
+from tsnn.sheaf.householder import frame_matrix, keep_length, reflect, reflect_with, reflector_weights
 
 
 @few
@@ -73,3 +75,28 @@ def test_gradients(transpose: bool):
     F = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     y = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda F, y: reflect(F, y, eps=EPS, transpose=transpose), (F, y))
+
+
+@few
+@given(events())
+def test_the_map_stays_where_rows_are_scaled(event: Event):
+    """eq:householder_product: a reflector is its direction alone."""
+    F = event.F.clone()
+    F[0] *= 40.0
+    kept = keep_length(F, EPS)
+    k, d = F.shape[-2:]
+    assert_close(frame_matrix(kept, EPS), frame_matrix(F, EPS))
+    length = kept.norm(dim=-1)
+    assert_close(torch.where(F.norm(dim=-1) > EPS, length, math.sqrt(d / k)), torch.full_like(length, math.sqrt(d / k)))
+
+
+@pytest.mark.parametrize("eps", [0.0, EPS])
+def test_a_row_without_a_direction_stays_as_it_is(eps: float):
+    F = torch.randn(2, 2, 4, dtype=torch.float64)
+    F[0, 1] = 0.0
+    F.requires_grad_()
+    kept = keep_length(F, eps)
+    assert not kept[0, 1].any()
+    kept.sin().sum().backward()
+    assert torch.isfinite(F.grad).all()
+    assert_close((F.grad * F).sum(-1), torch.zeros(2, 2, dtype=torch.float64), atol=1e-12, rtol=0.0)

@@ -123,8 +123,8 @@ def test_a_search_tries_shapes_side_by_side(tiny_uci, tmp_path, monkeypatch):
     asked = search.Search("dgb:uci", "strict", TINY)
     search.tune(asked, tmp_path / "study.db", trials=4, population=4)
     trials = optuna.load_study(study_name=asked.name, storage=f"sqlite:///{tmp_path / 'study.db'}").trials
-    shapes = [{name: value for name, value in t.params.items() if not search._is_free(name)} for t in trials]
-    default = {name: value for name, value in search.default_point().items() if not search._is_free(name)}
+    shapes = [{name: value for name, value in t.params.items() if name not in search.FREE} for t in trials]
+    default = {name: value for name, value in search.default_point().items() if name not in search.FREE}
     assert shapes[0] == shapes[1] == default
     assert shapes[2] == shapes[3] != default
     assert len({t.params["train.lr"] for t in trials}) == 4

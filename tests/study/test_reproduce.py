@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from tests.study.small import DATA, SETTINGS, small_study
 from tsnn.cli.reproduce import reproduce as command
-from tsnn.config import Config
+from tsnn.config import CONFIGS, Config
 from tsnn.errors import ConfigError, InputError, RunError
 from tsnn.evaluation.baselines import COMPARED
 from tsnn.evaluation.formats import summary
 from tsnn.evaluation.metrics import link_metrics
 from tsnn.study import reproduce as module
 from tsnn.study.jobs import Job, attempt, identity_of, run_job, shuffle_ties, study_split
-from tsnn.study.reproduce import CONFIGS, Study, config_path, plan, reproduce, run_missing, write_summary
+from tsnn.study.reproduce import Study, config_path, plan, reproduce, run_missing, write_summary
 from tsnn.study.store import ResultStore
 from tsnn.study.tables import DGB, TABLES, addresses
 from tsnn.types import unwatched

@@ -84,10 +84,29 @@ def test_ablations_are_what_the_trainer_makes(change):
 @pytest.mark.usefixtures("on_the_host")
 @pytest.mark.parametrize(
     "change",
-    [{"features.encoded_gaps": True}, {"model.scalars": "raw", "model.gaps": "raw"}, {"features.walks": False}],
+    [
+        {"features.encoded_gaps": True},
+        {"model.scalars": "raw", "model.gaps": "raw"},
+        {"features.walks": False},
+        {"features.never": False},
+        {"model.kappa_scale": "log", "model.kappa": 2.0, "model.quiet_geometry": False},
+    ],
 )
 def test_inputs_of_the_score_are_what_the_trainer_makes(change):
     check_against_the_trainer([Config.build(overrides=SETTINGS | {"train.epochs": 1} | change)])
+
+
+@pytest.mark.usefixtures("on_the_host")
+def test_states_of_one_s_own_are_what_the_trainer_makes():
+    """Two seeds, so two sets of codes; a second epoch begins with them again."""
+    change = {"model.stalks": "keyed", "model.role": True, "model.frame_length": "kept", "train.collisions": True}
+    change |= {"train.loss.geo": 0.5, "train.loss.geo_products": "bounded", "train.warmup": 0}
+    check_against_the_trainer([Config.build(overrides=SETTINGS | change | {"train.seed": seed}) for seed in (3, 4)])
+
+
+@pytest.mark.usefixtures("on_the_host")
+def test_the_preset_paper_is_what_the_trainer_makes():
+    check_against_the_trainer([Config.build(overrides=SETTINGS | {"train.epochs": 1}, preset="paper")])
 
 
 def check_against_the_trainer(configs: list[Config]) -> None:
@@ -186,8 +205,10 @@ def test_a_member_whose_loss_is_no_number_harms_nobody():
 
 
 def test_runs_of_different_shapes_are_no_stack():
-    with pytest.raises(ConfigError, match=r"may differ in train\.clip"):
+    with pytest.raises(ConfigError, match=r"may differ in model\.kappa, .*train\.clip"):
         StackedTrainer([MEMBERS[0], config(model__stalk_dim=8)], split(), HOST)
+    with pytest.raises(ConfigError, match="may differ in"):  # of the losses they choose the weights alone
+        StackedTrainer([MEMBERS[0], config(train__loss__geo_products="bounded")], split(), HOST)
     with pytest.raises(ConfigError, match="no attention"):
         StackedTrainer([config(model__attention=True)], split(), HOST)
 

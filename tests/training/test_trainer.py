@@ -159,6 +159,33 @@ def test_two_runs_are_bit_identical_and_seeds_differ():
     assert not torch.equal(weights(first)["head.mlp.0.weight"], weights(other)["head.mlp.0.weight"])
 
 
+@pytest.mark.parametrize("engine", ["fused", "reference"])
+def test_frames_keep_their_length_over_a_stream(engine):
+    """D-24: every row that an event has moved is sqrt(d / k) long; others are as they were drawn."""
+    lengths = {}
+    for kind in ("kept", "free"):
+        trainer = make(model__frame_length=kind, model__frame_drift=20.0, train__engine=engine)
+        first = trainer.store.F.clone()
+        trainer.run()
+        moved = (first != trainer.store.F).any(-1).any(-1)
+        assert moved.any()
+        lengths[kind] = trainer.store.F[moved].norm(dim=-1)
+    torch.testing.assert_close(lengths["kept"], torch.full_like(lengths["kept"], 3**0.5))  # d = 6, k = 2
+    assert lengths["free"].mean() > 6
+
+
+def test_updaters_and_messages_begin_as_they_are_told():
+    """D-17, D-19: MLP_frame's output as it is drawn, messages as they are."""
+    usual, plain = make().model, make(model__frame_drift=1.0, model__standardize_msg=False).model
+    drawn = plain.updater.frame_out
+    torch.testing.assert_close(usual.updater.frame_out.weight, 0.1 * drawn.weight)
+    assert drawn.bias.all()
+    assert not usual.updater.frame_out.bias.any()
+    assert usual.msg_shift.all()
+    assert not plain.msg_shift.any()
+    assert (plain.msg_scale == 1).all()
+
+
 def test_no_epochs_leave_the_warm_head_alone():
     """What a model without states is compared with."""
     trainer = make(train__epochs=0, train__warmup=1)

@@ -9,7 +9,7 @@ import typer
 
 from tsnn.cli.display import console, print_figures, print_json, print_preview, print_summary, shown_bar
 from tsnn.cli.options import Candidates, Data, Json, Settings, TableOptions, Workers, reads_table
-from tsnn.config import Config, parse_override
+from tsnn.config import PRESETS, Config, parse_override
 from tsnn.data.direction import looks_bipartite
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.files import check_folder_target
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def train(
     data: Data,
     out: Annotated[Path, typer.Option(help="Folder for the run; an interrupted run in it goes on.")],
+    preset: Annotated[str | None, typer.Option(help=f"Settings to begin with: {', '.join(PRESETS)}.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with the settings to change.")] = None,
     set_: Settings = None,
     candidates: Candidates = None,
@@ -38,7 +39,7 @@ def train(
     """Train on an event log, and see how well the next link is predicted beside what simple rules predict."""
     check_folder_target(out)
     told = dict(parse_override(text) for text in set_ or [])
-    settings = Config.build(config, told | ({"train.candidates": candidates} if candidates else {}))
+    settings = Config.build(config, told | ({"train.candidates": candidates} if candidates else {}), preset)
     stream = load(data, **table)
     default_split(stream)  # a table that cannot be split is refused before anything is printed
     if stream.preview and not json:

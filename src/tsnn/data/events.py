@@ -47,6 +47,11 @@ def stable_key(node_id: Hashable) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
+def keys_of(ids: Iterable[Hashable]) -> U64:
+    """`stable_key` of some ids."""
+    return np.array([stable_key(node_id) for node_id in ids], np.uint64)
+
+
 def stable_keys(values: I64) -> U64:
     """`stable_key` of many integer ids at once."""
     z = values.astype(np.int64).view(np.uint64) + np.uint64(_GOLDEN)
@@ -128,7 +133,7 @@ class NodeIds:
             if self._ints is not None:
                 self._keys = stable_keys(self._ints)
             else:
-                self._keys = np.array([stable_key(x) for x in self.external], dtype=np.uint64)
+                self._keys = keys_of(self.external)
             self._keys.setflags(write=False)
         return self._keys
 

@@ -183,13 +183,16 @@ def draw_training_negatives(
     sampler: str,
     rng: np.random.Generator,
     pool: NegativePool,
+    *,
+    collisions: bool = False,
 ) -> I64:
     """(len(asked), num) negative destinations for these of `pool.asks`; `cuts[i]` rows are what `asked[i]` may see.
 
     `random`: uniform over the candidates of the positive's type, as training knows them. `mixed`: half destinations of
     an earlier event of the same source, a quarter of any earlier event, a quarter uniform; earlier means below the cut
     and of the same relation. A draw without such an event, of another type, or equal to the positive is replaced by a
-    uniform one; a uniform one that still equals the positive after a few redraws stays (app:neg_sampling).
+    uniform one; a uniform one that still equals the positive after a few redraws stays (app:neg_sampling). With
+    `collisions` any may equal the positive.
     """
     if sampler not in ("random", "mixed"):
         raise InputError(f"sampler {sampler!r} is neither random nor mixed.")
@@ -198,12 +201,12 @@ def draw_training_negatives(
     drawn = _uniform(pool.candidates, types, rng)
     if sampler == "mixed":
         drawn = _with_history(cuts, asked, drawn, rng, pool)
-    redo = (drawn == positive) | (node_types(stream, drawn) != types)
+    redo = ((drawn == positive) & (not collisions)) | (node_types(stream, drawn) != types)
     for _ in range(REDRAWS):
         if not redo.any():
             break
         drawn[redo] = _uniform(pool.candidates, types[redo], rng)
-        redo = drawn == positive
+        redo = (drawn == positive) & (not collisions)
     return drawn
 
 

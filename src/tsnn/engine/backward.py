@@ -33,7 +33,7 @@ from tsnn.engine.layout import CARRY, MOVED, NUM_COEF, POST, PRE, BackScratch, D
 from tsnn.engine.panels import layer
 from tsnn.engine.pointers import ENTRY, INLINE, INNER, STAGE, Ptr, at, lit, pointers, ptr
 from tsnn.engine.star import Star, before_round, join_edges, read_star, split_sum, step_size
-from tsnn.engine.vectors import add, axpy, clear, copy, prefetch, relu_adjoint
+from tsnn.engine.vectors import add, axpy, clear, copy, dot, prefetch, relu_adjoint
 from tsnn.kernel_cache import kernel
 
 
@@ -305,6 +305,18 @@ def post_frame_gradient(dims: Dims, fr: Frames, fg: FrameGrads, grads: Grads, ro
     close_frame(fr, fg, row, out)
 
 
+@njit(**INLINE)
+def keep_length_adjoint(dims: Dims, F: Ptr, stretch: Ptr, g: Ptr) -> None:
+    """Adjoint of `keep_length`: g without its part along each row, scaled as the row was."""
+    for i in range(dims.k):
+        row, g_row = at(F, i * dims.d), at(g, i * dims.d)
+        length2, along = dot(row, row, dims.d), lit(g, 0.0)
+        if length2 > dims.eps**2:
+            along = dot(row, g_row, dims.d) / length2
+        for c in range(dims.d):
+            g_row[c] = stretch[i] * (g_row[c] - along * row[c])
+
+
 @njit(**STAGE)
 def frames_adjoint(b: Back, e: int) -> None:
     """Step 3 backward: post-event frames are complete; scratch.g_x, the gradients of the inputs of MLP_frame."""
@@ -315,6 +327,9 @@ def frames_adjoint(b: Back, e: int) -> None:
     for s in range(2):
         post_frame_gradient(dims, b.frames, b.shares, grads, post + s, out if loop else at(out, s * size))
     for s in range(1 if loop else 2):
+        if dims.kept and dims.frame_update:
+            stretch = at(tape.stretch, (2 * e + s) * dims.k)
+            keep_length_adjoint(dims, at(tape.F, (post + s) * size), stretch, at(out, s * size))
         pre = (plan.dst_F[e] if s else plan.src_F[e]) - b.base
         if pre >= 0:
             grads.has_gF[pre] = 1

@@ -86,7 +86,7 @@ class FusedEngine(Engine):
         geometry = Geometry(*scalars.unbind(1))
         if config.model.scalars != "bounded":
             return Compared(geometry)
-        return Compared(geometry, scalars=fused_scalars(scalars, model.head.rho_kappa))
+        return Compared(geometry, scalars=fused_scalars(scalars, model.head.weights().rho_kappa))
 
     def losses(self, *terms: Tensor, width: int, temperature: float) -> Tensor:
         """Compiled where they are on the host."""

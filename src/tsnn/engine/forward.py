@@ -19,6 +19,7 @@ back.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from numba import njit
@@ -129,13 +130,29 @@ def perceptron(dims: Dims, W_in: Ptr, W_out: Ptr, bias: Ptr, x: Ptr, hid: Ptr, o
 
 
 @njit(**INLINE)
-def move_frame(dims: Dims, fr: Frames, F: Ptr, pre: int, post: int, step: Ptr) -> Any:
+def keep_length(dims: Dims, F: Ptr, stretch: Ptr) -> None:
+    """Scale the rows of a frame back to the length that all have: a reflector is its direction alone."""
+    for i in range(dims.k):
+        row = at(F, i * dims.d)
+        length = math.sqrt(dot(row, row, dims.d))
+        scale = lit(F, 1.0)
+        if length > dims.eps:
+            scale = lit(F, math.sqrt(dims.d / dims.k) / length)
+        stretch[i] = scale
+        for c in range(dims.d):
+            row[c] *= scale
+
+
+@njit(**INLINE)
+def move_frame(dims: Dims, fr: Frames, F: Ptr, pre: int, post: int, step: Ptr, stretch: Ptr) -> Any:
     """F_post = F_pre + step (eq:frame_update); returns |step|^2."""
     size = dims.k * dims.d
     source, target = at(F, pre * size), at(F, post * size)
     if dims.frame_update:
         for i in range(size):
             target[i] = source[i] + step[i]
+        if dims.kept:
+            keep_length(dims, target, stretch)
     else:
         copy(source, target, size)
     open_frame(fr, post, target, dims.eps)
@@ -160,8 +177,9 @@ def update_frames(ch: Chunk, e: int) -> None:
         if loop:
             copy(step, at(step, dims.kdp), dims.kdp)
     post = dims.n0 + 2 * e
-    smooth_u = move_frame(dims, fr, F, fu, post, step)
-    smooth_v = move_frame(dims, fr, F, fv, post + 1, at(step, dims.kdp))
+    stretch = at(tape.stretch, 2 * e * dims.k)
+    smooth_u = move_frame(dims, fr, F, fu, post, step, stretch)
+    smooth_v = move_frame(dims, fr, F, fv, post + 1, at(step, dims.kdp), at(stretch, dims.k))
     tape.smooth[e] = smooth_u if loop else smooth_u + smooth_v
 
 

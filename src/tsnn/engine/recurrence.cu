@@ -16,7 +16,7 @@
 // to get a multiprocessor.
 //
 // Put before this text (`source` of cuda.py): `real`; the sizes and switches of `Dims` as constants D, K, KR (reflectors
-// applied: K, or 0 without transport), W, ROUNDS, FRAME_UPDATE, CARRY_OVER; CLUSTER (blocks of a team), THREADS,
+// applied: K, or 0 without transport), W, ROUNDS, FRAME_UPDATE, KEPT, CARRY_OVER; CLUSTER (blocks of a team), THREADS,
 // SHARED_BYTES, VEC (numbers that a thread loads at once) and RESIDENT: the layers whose weights stay in shared memory,
 // one bit each in the order of Layer; with TIMED the first stream's first thread keeps the time. Then the structs Plan,
 // Sizes, Weights, Tape and Grads from the tables of layout.py. Weights are matrices as VEC inputs of one output after
@@ -786,14 +786,29 @@ __device__ void frame_step(const Stream& st, const Event& ev, Shared& sh, const 
     });
 }
 
+// Scale a frame's rows back to the length that all have: a reflector is its direction alone. No row shorter than eps.
+__device__ void keep_length(real* stretch, Vec (&F)[K], double eps) {
+    real scale[K];
+#pragma unroll
+    for (int i = 0; i < K; i++) scale[i] = partial(F[i], F[i]);
+#pragma unroll
+    for (int i = 0; i < K; i++) {
+        const real length = sqrt(total(scale[i]));
+        scale[i] = length > real(eps) ? sqrt(real(D) / K) / length : real(1);
+        F[i] = scaled(scale[i], F[i]);
+        if (lane() == 0) stretch[i] = scale[i];
+    }
+}
+
 // The new frame, and the stalk under it (prop:carry_over).
 __device__ void move_frame(const Stream& st, const Event& ev, Shared& sh, End& end) {
     const Tape& tape = st.tape;
 #pragma unroll
-    for (int i = 0; i < K; i++) {
+    for (int i = 0; i < K; i++)
         if (FRAME_UPDATE) axpy(real(1), load(sh.wide + ev.s * KD + i * D), end.F[i]);
-        store(end.F[i], tape.F + ((long long)ev.post_row * K + i) * D);
-    }
+    if (FRAME_UPDATE && KEPT) keep_length(tape.stretch + (ev.ends + ev.s) * K, end.F, st.z.eps);
+#pragma unroll
+    for (int i = 0; i < K; i++) store(end.F[i], tape.F + ((long long)ev.post_row * K + i) * D);
     end.frame = open_frame(tape, ev.post_row, end.F, st.z.eps);
     Coef t;
     if (CARRY_OVER) {
@@ -1346,6 +1361,17 @@ __device__ void carry_adjoint(const Stream& st, const Event& ev, SharedBack& sh,
     }
 }
 
+// Adjoint of `keep_length`: a gradient without its part along the row, scaled as the row was.
+__device__ void keep_length_adjoint(const Stream& st, const Event& ev, Vec (&g)[K]) {
+#pragma unroll
+    for (int i = 0; i < K; i++) {
+        const Vec row = load(st.tape.F + ((long long)ev.post_row * K + i) * D);
+        const real length2 = total(partial(row, row)), along = total(partial(row, g[i]));
+        if (length2 > real(st.z.eps * st.z.eps)) axpy(-along / length2, row, g[i]);
+        g[i] = scaled(st.tape.stretch[(ev.ends + ev.s) * K + i], g[i]);
+    }
+}
+
 // Step 3 backward. The frames after the event are complete: their gradient goes to the versions before it and, through
 // MLP_frame, to sh.gx.
 __device__ void frames_adjoint(const Stream& st, const Grads& g, const Event& ev, SharedBack& sh, const Back& back) {
@@ -1365,8 +1391,11 @@ __device__ void frames_adjoint(const Stream& st, const Grads& g, const Event& ev
     __syncthreads();
     if (ev.is_end) {
 #pragma unroll
-        for (int i = 0; i < K; i++) {
+        for (int i = 0; i < K; i++)
             if (loop && ev.s == 0) axpy(real(1), load(sh.wide + i * D), step[i]);
+        if (FRAME_UPDATE && KEPT) keep_length_adjoint(st, ev, step);
+#pragma unroll
+        for (int i = 0; i < K; i++) {
             if (back.acts && ev.row_F >= st.z.base) add_to(g.gF + ((long long)ev.row_F * K + i) * D, step[i]);
             if (FRAME_UPDATE && back.acts)
                 axpy(real(2) * g.up_smooth[ev.e], load(st.tape.dF + (ev.ends + ev.s) * KD + i * D), step[i]);

@@ -13,6 +13,7 @@ from tsnn.model.geometry import reflectors, rotate
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.sheaf.diffusion import capped_step, diffuse
+from tsnn.sheaf.householder import keep_length
 
 
 def update(model: TSNN, plan: UpdatePlan, context: Tensor, h0: Tensor, F0: Tensor) -> Versions:
@@ -44,6 +45,8 @@ def _update_endpoints(model: TSNN, h: Tensor, F: Tensor, context: Tensor) -> tup
     if config.frame_update:
         delta = model.updater.frame_delta(torch.cat([h, partner, context], dim=1)).view_as(F)  # eq:frame_update
     post_F = F + delta
+    if config.frame_update and config.frame_length == "kept":
+        post_F = keep_length(post_F, config.reflector_eps)
     carried = h
     if config.carry_over:  # prop:carry_over
         carried = rotate(post_F, common, config, transpose=True)

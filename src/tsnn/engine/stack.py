@@ -8,7 +8,9 @@ other members or their number. A stack is filled up with copies of its last memb
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from functools import reduce
+from operator import getitem
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,29 +21,39 @@ from tsnn.engine.cuda import GROUP, DevicePlan, cuda_update, groups, teams_for
 from tsnn.engine.engine import Scored
 from tsnn.engine.layout import Parameters, rows
 from tsnn.errors import ConfigError
-from tsnn.memory.store import initial_frames
+from tsnn.memory.store import StateStore
 from tsnn.memory.versions import Versions
 from tsnn.model.geometry import Geometry, compare, rotate
-from tsnn.model.head import LAYERS, HeadWeights, ScoreParts, scalars, score
+from tsnn.model.head import LAYERS, HeadWeights, ScoreParts, rho, scalars, score
+from tsnn.model.losses import LOSSES
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.chunk import UpdatePlan
 from tsnn.transfer import send
 from tsnn.types import U64
 
-# What members may differ in; all else decides shapes, the plan, or the course of training.
+# What members may differ in; all else decides shapes, the plan, the score, or the course of training.
 FREE = {
-    "train": {"seed", "lr", "geometry_lr", "head_lr", "weight_decay", "clip", "patience", "loss"},
-    "model": {"kappa", "step_size"},
-    "features": set(),
+    *(f"train.{name}" for name in ("seed", "lr", "geometry_lr", "head_lr", "weight_decay", "clip", "patience")),
+    *(f"train.loss.{name}" for name in LOSSES),
+    *(f"model.{name}" for name in ("kappa", "step_size")),
 }
 _BUFFERS = ("feature_shift", "feature_scale", "head.geometry_weight")
 
 
+def in_common(config: Config) -> dict[str, Any]:
+    """The settings that all members of a stack have to share."""
+    tree = config.model_dump()
+    for dotted in FREE:
+        *parents, leaf = dotted.split(".")
+        del reduce(getitem, parents, tree)[leaf]
+    return tree
+
+
 def check_alike(configs: list[Config]) -> None:
     """Raise unless models of these configurations can be stacked."""
-    shapes = [config.model_dump(exclude=FREE) for config in configs]
+    shapes = [in_common(config) for config in configs]
     if any(shape != shapes[0] for shape in shapes):
-        allowed = ", ".join(f"{section}.{name}" for section, names in FREE.items() for name in sorted(names))
+        allowed = ", ".join(sorted(FREE))
         raise ConfigError(f"the runs of a population may differ in {allowed} and in nothing else.")
     first = configs[0]
     if first.model.attention or first.features.transported_difference:
@@ -161,7 +173,8 @@ class Stack:
         own = self.heads[group]
         layers = tuple((own[f"head.mlp.{i}.weight"], own[f"head.mlp.{i}.bias"]) for i in LAYERS)
         weight = self.buffers["head.geometry_weight"][self.groups[group]]
-        return HeadWeights(weight, own["head.rho_kappa"], own["head.gate"], own["head.beta"], layers)
+        temperature = rho(own["head.rho_kappa"], self.config.model.kappa_scale)
+        return HeadWeights(weight, temperature, own["head.gate"], own["head.beta"], layers)
 
 
 class StackedStates:
@@ -169,19 +182,18 @@ class StackedStates:
 
     def __init__(self, stack: Stack, seeds: list[int], keys: U64) -> None:
         self.stack = stack
-        k, d = stack.config.model.num_reflectors, stack.config.model.stalk_dim
         padded = seeds + [seeds[-1]] * (len(stack) - len(seeds))
-        drawn = {seed: torch.from_numpy(initial_frames(seed, keys, k, d)).to(stack.flat) for seed in set(seeds)}
-        self._initial = torch.stack([drawn[seed] for seed in padded])
-        self.F = self._initial.clone()
-        self.h = torch.zeros_like(self.F[:, :, 0])
+        sizes, like = stack.config.model, stack.flat
+        first = {seed: StateStore(keys, seed, sizes, like.dtype, like.device) for seed in set(seeds)}
+        self._first_h, self._first_F = (torch.stack([getattr(first[s], part) for s in padded]) for part in ("h", "F"))
+        self.h, self.F = self._first_h.clone(), self._first_F.clone()
         self._next_F = torch.empty_like(self.F)
         self._next_h = torch.empty_like(self.h)
 
     def reset_state(self) -> None:
         """Forget every event."""
-        self.h.zero_()
-        self.F.copy_(self._initial)
+        self.h.copy_(self._first_h)
+        self.F.copy_(self._first_F)
 
     def update(self, plan: UpdatePlan, context: Tensor) -> Versions:
         """The version logs of a chunk; writes nothing."""

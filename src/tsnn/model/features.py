@@ -16,11 +16,14 @@ from tsnn.config import FeatureConfig
 from tsnn.plan.facts import COLUMN, FACTS, RULES, Fact, Rule
 from tsnn.types import F64, I64
 
+_NODE_GAPS = 2  # delta t_u and delta t_v of eq:score_features, the first columns of all
+
 
 class Feature(NamedTuple):
     """A column of psi.
 
-    Rules: `lg` log1p(gap / mean gap), or the gap itself with gaps = "raw" (D-07); `never` marks "no such event" (D-06);
+    Rules: `lg` log1p(gap / mean gap), with gaps = "raw" log1p(gap), and delta t_u and delta t_v as they are (D-07);
+    `never` marks "no such event" (D-06);
     `log` log1p of a count; `raw` the fact as it is.
     """
 
@@ -37,7 +40,8 @@ class Feature(NamedTuple):
 def features(config: FeatureConfig) -> tuple[Feature, ...]:
     """Every feature that is switched on, in the order of the columns: rule by rule, then as in the table of facts."""
     on = [fact for fact in FACTS if not fact.block or getattr(config, fact.block)]
-    return tuple(Feature(rule, fact) for rule in RULES for fact in on if rule in fact.rules)
+    rules = [rule for rule in RULES if config.never or rule != "never"]
+    return tuple(Feature(rule, fact) for rule in rules for fact in on if rule in fact.rules)
 
 
 def feature_names(config: FeatureConfig) -> list[str]:
@@ -52,8 +56,9 @@ def feature_matrix(facts: F64, config: FeatureConfig, *, gaps: str, mean_gap: fl
     matrix[:, never] = matrix[:, never] < 0
     positive = matrix[:, : log.stop]
     np.maximum(positive, 0.0, out=positive)  # -1 stands for "never"; sums of random walks may fall below zero
-    matrix[:, lg] /= mean_gap if gaps == "log" else 1.0
-    logarithms = positive if gaps == "log" else matrix[:, log]
+    if gaps == "log":
+        matrix[:, lg] /= mean_gap
+    logarithms = positive if gaps == "log" else positive[:, _NODE_GAPS:]
     np.log1p(logarithms, out=logarithms)
     return matrix
 
@@ -66,7 +71,7 @@ def feature_tensor(facts: Tensor, config: FeatureConfig, *, gaps: str, mean_gap:
     positive = matrix[:, : log.stop].clamp_(min=0)
     if gaps == "log":
         matrix[:, lg].div_(mean_gap)
-    (positive if gaps == "log" else matrix[:, log]).log1p_()
+    (positive if gaps == "log" else positive[:, _NODE_GAPS:]).log1p_()
     return matrix
 
 

@@ -19,7 +19,6 @@ KAPPA_MIN = 1e-6
 NUM_SCALARS = 5  # geometric scalars at the head of psi
 LAYERS = (0, 2, 4)  # of MLP_score, as `Head.mlp` counts them
 _ROWS = 2048
-_INITIAL_GATE = 2.0  # alpha = 0.88: the neural score leads, the memory prior is heard
 
 
 class HeadWeights(NamedTuple):
@@ -57,8 +56,9 @@ class Head(nn.Module):
 
     def __init__(self, config: ModelConfig, psi_dim: int, num_relations: int) -> None:
         super().__init__()
-        self.rho_kappa = nn.Parameter(torch.tensor(math.log(math.expm1(config.kappa - KAPPA_MIN))))
-        self.gate = nn.Parameter(torch.full((max(num_relations, 1),), _INITIAL_GATE))
+        self._kappa_scale = config.kappa_scale
+        self.rho_kappa = nn.Parameter(torch.tensor(_initial_kappa(config)))
+        self.gate = nn.Parameter(torch.full((max(num_relations, 1),), config.gate))
         self.beta = nn.Parameter(torch.tensor(1.0))
         # 1, or 0 while (and for good, where validation prefers it) the score lives on data features alone.
         self.register_buffer("geometry_weight", torch.tensor(1.0))
@@ -67,14 +67,33 @@ class Head(nn.Module):
         self.mlp = nn.Sequential(
             nn.Linear(psi_dim, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
         )
-        with torch.no_grad():  # states enter a trained head without disturbing it, and earn their weight
-            first, _ = self.weights().layers[0]
-            first[:, :NUM_SCALARS] = 0.0
+        if config.quiet_geometry:  # states enter a trained head without disturbing it, and earn their weight
+            with torch.no_grad():
+                first, _ = self.weights().layers[0]
+                first[:, :NUM_SCALARS] = 0.0
 
     def weights(self) -> HeadWeights:
         """The parameters as they are now."""
         layers = tuple((layer.weight, layer.bias) for layer in self.mlp if isinstance(layer, nn.Linear))
-        return HeadWeights(self.geometry_weight, self.rho_kappa, self.gate, self.beta, layers)
+        return HeadWeights(self.geometry_weight, rho(self.rho_kappa, self._kappa_scale), self.gate, self.beta, layers)
+
+
+def _initial_kappa(config: ModelConfig) -> float:
+    above = config.kappa - KAPPA_MIN
+    return math.log(above if config.kappa_scale == "log" else math.expm1(above))
+
+
+def rho(parameter: Tensor, scale: str) -> Tensor:
+    """rho_kappa of eq:sgeo, whose softplus is kappa: the parameter itself, or made of the logarithm of kappa."""
+    if scale == "softplus":
+        return parameter
+    kappa = parameter.exp()
+    return kappa + torch.log(-torch.expm1(-kappa))
+
+
+def bounded_product(geometry: Geometry) -> Tensor:
+    """The inner product, between -1 and 1 whatever the lengths (D-13)."""
+    return geometry.inner / torch.sqrt((1 + geometry.src_norm2) * (1 + geometry.dst_norm2))
 
 
 def scalars(geometry: Geometry, rho_kappa: Tensor, cfg: ModelConfig) -> Tensor:

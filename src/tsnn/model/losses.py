@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from tsnn.config import LossConfig
+from tsnn.model.geometry import Geometry
+from tsnn.model.head import bounded_product
 
 OF_SCORES = ("ce", "binary", "geo", "bias")  # means over queries
 LOSSES = (*OF_SCORES, "smooth", "energy")  # the last two are means over the chunk's events
@@ -60,6 +62,11 @@ def chunk_losses(
     of_events = [term.mean() if len(term) else term.sum() for term in (smooth, energy)]
     of_scores = score_losses(total, inner, residual, width=width, temperature=temperature)
     return torch.cat([of_scores, torch.stack(of_events)])
+
+
+def contrasted(geometry: Geometry, weights: LossConfig) -> Tensor:
+    """The aligned products of eq:loss_geo. Raw ones are easy to push apart by length alone."""
+    return bounded_product(geometry) if weights.geo_products == "bounded" else geometry.inner
 
 
 def _by_query(values: Tensor, width: int) -> Tensor:

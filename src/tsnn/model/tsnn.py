@@ -76,7 +76,7 @@ class TSNN(nn.Module):
                 self.frame_bias_scale = nn.Parameter(torch.zeros(shape.num_relations))
         if shape.num_types:
             self.type_embedding = nn.Embedding(shape.num_types, model.type_dim)
-        self.updater = Updater(model, shape.msg_dim + model.time_dim + relation_dim)
+        self.updater = Updater(model, shape.msg_dim + model.time_dim + relation_dim + self.has_role)
         if model.attention:
             self.attention = NeighborAttention(model, relation_dim)
         num_features = len(feature_names(config.features))
@@ -87,6 +87,11 @@ class TSNN(nn.Module):
         psi += 2 * model.time_dim * config.features.encoded_gaps
         psi += model.stalk_dim * config.features.transported_difference
         self.head = Head(model, psi, shape.num_relations)
+
+    @property
+    def has_role(self) -> bool:
+        """Whether an endpoint is told which one it is; of an undirected event there is nothing to tell."""
+        return self.config.model.role and not self.shape.undirected
 
     @property
     def dtype(self) -> torch.dtype:
@@ -114,6 +119,8 @@ class TSNN(nn.Module):
         if stream.edge_type is not None and self.shape.num_relations:
             relation = self.relation(self._index(stream.edge_type[rows]))
             columns.append(relation.unsqueeze(1).expand(-1, 2, -1))
+        if self.has_role:
+            columns.append(gaps.new_tensor([[1.0], [-1.0]]).expand(len(gaps), 2, 1))
         return torch.cat(columns, dim=2)
 
     def source(self, versions: Versions, plan: ScorePlan, generator: torch.Generator | None = None) -> Source:

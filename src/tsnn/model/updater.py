@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from tsnn.config import ModelConfig
 
-_INITIAL_DRIFT = 0.1  # frames start to move slowly: the first events would otherwise scatter them before any learning
-
 
 class Updater(nn.Module):
     """Parameters of eq:frame_update, eq:message, eq:gru_update and eq:diffusion_local. Engines run them."""
@@ -25,9 +23,10 @@ class Updater(nn.Module):
         self.msg_out = nn.Linear(width, d)
         self.gru = nn.GRUCell(d, d)
         self.theta = nn.Parameter(torch.zeros(d))
-        with torch.no_grad():
-            self.frame_out.weight.mul_(_INITIAL_DRIFT)
-            self.frame_out.bias.zero_()
+        if config.frame_drift != 1.0:  # the first events would otherwise scatter the frames before any learning
+            with torch.no_grad():
+                self.frame_out.weight.mul_(config.frame_drift)
+                self.frame_out.bias.zero_()
 
     def frame_delta(self, inputs: Tensor) -> Tensor:
         """Delta F for rows of inputs, flat (rows, k d) (eq:frame_update)."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tsnn.data.events import stable_key
+from tsnn.data.events import keys_of
 from tsnn.data.queries import Queries
 from tsnn.engine.engine import score
 from tsnn.errors import InputError
@@ -58,7 +58,7 @@ def score_pairs(
 
     u = np.array([index(name, 0) for name in src], np.int64)
     v = np.array([index(name, int(name != own)) for name, own in zip(dst, src, strict=True)], np.int64)
-    keys = np.array([stable_key(name) for name, _ in strangers], np.uint64)
+    keys = keys_of(name for name, _ in strangers)
     stream = no_rows(state, [role for _, role in strangers])
     found = np.empty(len(u))
     moments = state.moment(state.clock), state.moment(np.inf)
@@ -76,11 +76,10 @@ def score_pairs(
 
 
 def _read(state: LiveState, moment: Moment, nodes: I64, strangers: U64) -> Versions:
-    """States of these nodes; those behind the known ones have none yet, only the frame that belongs to their name."""
+    """States of these nodes; those behind the known ones begin with what belongs to their name."""
     known = nodes < len(state.ids)
     h, F = state.store.read(np.where(known, nodes, 0), moment.settled)
     if not known.all():
         others = np.flatnonzero(~known)
-        h[others] = 0
-        F[others] = state.store.initial_frames(strangers[nodes[others] - len(state.ids)])
+        h[others], F[others] = state.store.initial(strangers[nodes[others] - len(state.ids)])
     return Versions(h, F, h.new_zeros(0), h.new_zeros(0))

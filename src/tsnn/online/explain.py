@@ -298,7 +298,7 @@ def _drift(standpoint: Standpoint, node: int, name: Hashable) -> Drift:
         return Drift(name, 0.0, 0.0, 0.0)
     eps = state.model.config.model.reflector_eps
     _, F = state.store.read(np.array([node]), standpoint.moment.settled)
-    initial = state.store.initial_frames(state.ids.keys[[node]])
+    _, initial = state.store.initial(state.ids.keys[[node]])
     turned: Tensor = frame_matrix(F[0].double(), eps) - frame_matrix(initial[0].double(), eps)
     largest = float(torch.linalg.matrix_norm(turned, 2))
     angle = 2.0 * math.asin(min(largest / 2.0, 1.0))

@@ -19,7 +19,7 @@ from tsnn.data.description import Description
 from tsnn.data.events import EventStream, NodeIds, stable_key
 from tsnn.engine.engine import Engine, ServingEngine, commit, run_update
 from tsnn.errors import RunError
-from tsnn.memory.store import StateStore, initial_frames
+from tsnn.memory.store import StateStore
 from tsnn.model.geometry import rotate
 from tsnn.model.tsnn import TSNN
 from tsnn.online.active import ActiveNodes
@@ -57,7 +57,7 @@ class GrowingStore(StateStore):
         if last > len(self.h):
             self._enlarge(max(last, 2 * len(self.h)) - len(self.h))
         if last > first:
-            self.F[first:last] = self.initial_frames(keys[first:last])
+            self.h[first:last], self.F[first:last] = self.initial(keys[first:last])
             self.num_nodes, self._keys = last, keys
 
     def _enlarge(self, extra: int) -> None:
@@ -67,11 +67,6 @@ class GrowingStore(StateStore):
             setattr(self, name, torch.cat([rows, rows.new_zeros(extra, *rows.shape[1:])]))
         self._fresh = np.concatenate([self._fresh, np.zeros(extra, np.bool_)])
         self._slot = np.concatenate([self._slot, np.full(extra, -1, np.int64)])
-
-    def initial_frames(self, keys: U64) -> Tensor:
-        """Frames of nodes without an event (app:inductive, D-05)."""
-        k, d = self.F.shape[1:]
-        return torch.from_numpy(initial_frames(self._seed, keys, k, d)).to(self.F.dtype)
 
     def scatter(self, nodes: I64, h: Tensor, F: Tensor) -> None:
         """Write the latest states, keeping the settled ones where asked to."""
@@ -125,6 +120,11 @@ class GrowingStore(StateStore):
             return np.zeros(0, np.int64), self._g[:0], self._norm2[:0]
         h = torch.cat(self._kept_h)
         return np.concatenate(self._kept_nodes), self._synchronize(h, torch.cat(self._kept_F)), h.square().sum(-1)
+
+    def unseen(self, keys: U64) -> tuple[Tensor, Tensor]:
+        """g and |h|^2 of nodes that the state has never heard of."""
+        h, F = self.initial(keys)
+        return self._synchronize(h, F), h.square().sum(-1)
 
     def _synchronize(self, h: Tensor, F: Tensor) -> Tensor:
         return rotate(F, h, self._model.config.model)

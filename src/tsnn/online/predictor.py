@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsnn.data.events import NodeIds
+from tsnn.data.events import NodeIds, keys_of
 from tsnn.data.times import read_span
 from tsnn.errors import InputError, RunError
 from tsnn.files import write_whole
@@ -78,7 +78,7 @@ class Embedding(Tabular, Brief):
     """
 
     ids: list[Hashable]
-    values: NDArray[np.floating[Any]]  # (nodes, stalk_dim); zeros for a node that has had no event
+    values: NDArray[np.floating[Any]]  # (nodes, stalk_dim); of a node without an event, what it begins with
     t: Time | str
 
     def __len__(self) -> int:
@@ -229,8 +229,10 @@ class Predictor(Brief, Helpful):
             found = [self._state.ids.find(name) for name in names]
             known = np.array([index is not None for index in found], np.bool_)
             index = np.array([index or 0 for index in found], np.int64)
-            g, _ = self._state.store.synchronized(index, self._state.moment(time).settled)
-            values = np.where(known[:, None], g.numpy(), 0)
+            store = self._state.store
+            values = store.synchronized(index, self._state.moment(time).settled)[0].numpy().copy()
+            unseen, _ = store.unseen(keys_of(name for name, is_known in zip(names, known, strict=True) if not is_known))
+            values[~known] = unseen.numpy()
         return Embedding(list(names), values, self.run.description.show_time(time))
 
     def recommend(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tsnn.data.events import EventStream, stable_key
+from tsnn.data.events import EventStream, keys_of
 from tsnn.data.queries import Queries
 from tsnn.engine.geometry import distances
 from tsnn.memory.versions import Versions
@@ -86,8 +86,11 @@ class Standpoint:
             nodes = slice(int(cand[0]), int(cand[-1]) + 1) if is_run else cand
             return store.synchronized(nodes, self.moment.settled)
         g, norm2 = store.synchronized(np.where(known, cand, 0), self.moment.settled)
-        mask = torch.from_numpy(known)  # a stranger's stalk is zero, which has no length in any frame
-        return g * mask[:, None], norm2 * mask
+        names = [self.strangers[i] for i in cand[~known] - store.num_nodes]
+        strange = torch.from_numpy(~known)
+        g, norm2 = g.clone(), norm2.clone()
+        g[strange], norm2[strange] = store.unseen(keys_of(names))
+        return g, norm2
 
 
 @torch.no_grad()
@@ -102,7 +105,7 @@ def stand(state: LiveState, src: Hashable, names: Sequence[Hashable], t: Any, ed
     u = index(src)
     cand = np.array([index(name) for name in names], np.int64)
     moment = state.moment(t)
-    seat(moment.counters, len(state.ids), np.array([stable_key(name) for name in strangers], np.uint64))
+    seat(moment.counters, len(state.ids), keys_of(strangers))
     roles = [1] * len(strangers)
     if u >= len(state.ids):
         roles[0] = 0
@@ -111,8 +114,7 @@ def stand(state: LiveState, src: Hashable, names: Sequence[Hashable], t: Any, ed
     if u < len(state.ids):
         h, F = state.store.read(plan.update.nodes, moment.settled)
     else:
-        F = state.store.initial_frames(np.array([stable_key(src)], np.uint64))
-        h = F.new_zeros(1, F.shape[2])
+        h, F = state.store.initial(keys_of([src]))
     model = state.model
     source = model.source(Versions(h, F, h.new_zeros(0), h.new_zeros(0)), plan.score)
     q = rotate(source.F, source.h, model.config.model)

@@ -47,7 +47,7 @@ class DriftTrace:
 def frame_drift(predictor: Predictor, nodes: I64) -> F64:
     """|U - U0| of each node in the Frobenius norm, U0 being the frame it began with."""
     state = predictor._state
-    first = state.store.initial_frames(state.ids.keys[nodes])
+    _, first = state.store.initial(state.ids.keys[nodes])
     drift: F64 = turn(state.store.F[nodes], first, state.model.config.model.reflector_eps).numpy()
     return drift
 

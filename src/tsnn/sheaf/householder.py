@@ -6,6 +6,8 @@ matrix itself is only built as a reference. A frame without rows (k = 0) is the 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,14 @@ def reflect_with(F: Tensor, weights: Tensor, y: Tensor, *, transpose: bool = Fal
         f = F[..., i, :]
         y = y - f * (weights[..., i, None] * (f * y).sum(-1, keepdim=True))
     return y
+
+
+def keep_length(F: Tensor, eps: float) -> Tensor:
+    """Every row at the length that first frames have on average. U stays: a reflector is its direction alone (D-24)."""
+    k, d = F.shape[-2:]
+    length = F.norm(dim=-1, keepdim=True)
+    scaled = length > eps  # a shorter row is the identity, and has no direction
+    return F * torch.where(scaled, math.sqrt(d / k) / torch.where(scaled, length, 1.0), 1.0)
 
 
 def frame_matrix(F: Tensor, eps: float) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 
 from tsnn.config import Config
 from tsnn.engine.cuda import has_cupy
-from tsnn.engine.stack import FREE
+from tsnn.engine.stack import in_common
 from tsnn.errors import ConfigError, TsnnError
 from tsnn.evaluation.evaluate import make_questions
 from tsnn.study.jobs import Job, Outcome, make_record, split_of
@@ -34,8 +34,8 @@ def populations(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     """Jobs that can be trained together, at most `size` at a time."""
     alike: dict[str, list[Job]] = {}
     for job in jobs:
-        shape = Config.parse(job.config).model_dump(exclude=FREE)
-        key = json.dumps([job.data, job.identity, job.visibility, job.shuffled, shape], sort_keys=True)
+        common = in_common(Config.parse(job.config))
+        key = json.dumps([job.data, job.identity, job.visibility, job.shuffled, common], sort_keys=True)
         alike.setdefault(key, []).append(job)
     return [group[i : i + size] for group in alike.values() for i in range(0, len(group), size)]
 

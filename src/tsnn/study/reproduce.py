@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tsnn.config import Config
+from tsnn.config import CONFIGS, Config
 from tsnn.errors import ConfigError, RunError
 from tsnn.evaluation.baselines import ROSTER
 from tsnn.evaluation.formats import COLUMNS, csv_text, tidy
@@ -27,7 +27,6 @@ from tsnn.types import Progress, Visibility, unwatched
 
 COMMITTED = Path("results")  # seen from the project's root
 CSV_COLUMNS = ("variant", "kind", *COLUMNS[1:])  # a study has variants where a folder has runs
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"  # chosen on validation rows by `tsnn tune`
 
 
 @dataclass(frozen=True)

@@ -200,15 +200,10 @@ def _tune_population(search: Search, study: Any, size: int, trials: int, deadlin
 def _ask(study: Any, number: int) -> list[Any]:
     """Trials of one shape: settings in which members of a population may not differ are the first trial's."""
     first = study.ask()
-    shape = {name: value for name, value in suggest(first).items() if not _is_free(name)}
+    shape = {name: value for name, value in suggest(first).items() if name not in FREE}
     for _ in range(number - 1):
         study.enqueue_trial(shape)
     return [first, *(study.ask() for _ in range(number - 1))]
-
-
-def _is_free(dotted: str) -> bool:
-    section, name, *_ = dotted.split(".")
-    return name in FREE[section]
 
 
 def _train(

@@ -52,11 +52,12 @@ class TrainingRows:
         rng = np.random.default_rng([train.seed, epoch, start])
         asked = first + rng.permutation(last - first)  # in a file, tied rows often stand sorted by destination
         asked = asked[np.argsort(self.cuts[asked], kind="stable")]
-        return asked, self.negatives(asked, train.negatives, train.sampler, rng)
+        return asked, self.negatives(asked, train.negatives, train, rng)
 
-    def negatives(self, asked: I64, number: int, sampler: str, rng: np.random.Generator) -> I64:
+    def negatives(self, asked: I64, number: int, train: TrainConfig, rng: np.random.Generator) -> I64:
         """So many of each ask, (asked, number)."""
-        return draw_training_negatives(self.stream, self.cuts[asked], asked, number, sampler, rng, self.pool)
+        cuts, kind, may_equal = self.cuts[asked], train.sampler, train.collisions
+        return draw_training_negatives(self.stream, cuts, asked, number, kind, rng, self.pool, collisions=may_equal)
 
     def queries(self, asked: I64, negatives: I64) -> Queries:
         """One query an ask, its own destination first."""

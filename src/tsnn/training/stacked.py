@@ -29,7 +29,7 @@ from tsnn.evaluation.scorer import Block, Step, plan_blocks
 from tsnn.memory.versions import Versions
 from tsnn.model.features import feature_tensor
 from tsnn.model.geometry import Geometry
-from tsnn.model.losses import LOSSES, OF_SCORES, data_losses, loss_weights, score_losses
+from tsnn.model.losses import LOSSES, OF_SCORES, contrasted, data_losses, loss_weights, score_losses
 from tsnn.model.time_encoding import encode_gap
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.ahead import ahead
@@ -150,7 +150,7 @@ class StackedTrainer:
         for group, at in enumerate(self.stack.groups):
             h, F = (log.detach()[at].requires_grad_() for log in (versions.h, versions.F))
             parts, geometry = self.stack.score(group, h, F, self._reads(group, *reads[2 * group : 2 * group + 2]))
-            terms = parts.total, geometry.inner, parts.raw_residual
+            terms = parts.total, contrasted(geometry, train.loss), parts.raw_residual
             values = score_losses(*terms, width=1 + train.negatives, temperature=train.loss.geo_temperature)
             loss = (values * self._weights[at, : len(OF_SCORES)]).sum()
             up_h[at], up_F[at] = self.stack.head_gradients(loss, group, h, F)

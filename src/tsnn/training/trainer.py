@@ -24,7 +24,7 @@ from tsnn.engine.cuda import has_cupy
 from tsnn.engine.engine import commit, make_store, pick_engine, run_update, score
 from tsnn.errors import ConfigError, RunError, TsnnError
 from tsnn.memory.versions import Versions
-from tsnn.model.losses import LOSSES, total_loss
+from tsnn.model.losses import LOSSES, contrasted, total_loss
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan, ScorePlan
@@ -55,7 +55,7 @@ def build_model(config: Config, split: Split) -> TSNN:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
         model = TSNN(config, shape)
-    if stream.msg is not None and split.train_end > 1:
+    if config.model.standardize_msg and stream.msg is not None and split.train_end > 1:
         model.standardize(torch.tensor(stream.msg[: split.train_end]), "msg")
     return model.to(dtype=getattr(torch, config.train.dtype), device=check_device(config.train))
 
@@ -173,7 +173,8 @@ class Trainer:
         trainable = np.arange(len(plan.cand)) % width == 0
         generator = torch.Generator().manual_seed(hash((self.config.train.seed, self.position.step)) % (1 << 62))
         parts, geometry = score(self.model, self.engine, versions, plan, self.stream, trainable, generator, data)
-        terms = (parts.total, geometry.inner, parts.raw_residual, versions.smooth, versions.energy)
+        products = contrasted(geometry, self.config.train.loss)
+        terms = (parts.total, products, parts.raw_residual, versions.smooth, versions.energy)
         return self.engine.losses(*terms, width=width, temperature=self.config.train.loss.geo_temperature)
 
     def _step(self, losses: Tensor) -> None:

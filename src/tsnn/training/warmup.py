@@ -53,7 +53,7 @@ def warm_plan(model: TSNN, rows: TrainingRows) -> tuple[ScorePlan, np.random.Gen
     sample = np.arange(len(rows.cuts))
     if len(sample) > MAX_ROWS:
         sample = np.sort(rng.choice(sample, MAX_ROWS, replace=False))
-    queries = rows.queries(sample, rows.negatives(sample, NEGATIVES, train.sampler, rng))
+    queries = rows.queries(sample, rows.negatives(sample, NEGATIVES, train, rng))
     spec = PlanSpec.of(model.config, model.shape.mean_gap).without_states()
     return join([block.score for _, block in plan_blocks(Planner(rows.stream, spec), queries)]), rng
 
