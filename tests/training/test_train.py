@@ -19,7 +19,7 @@ from tsnn.evaluation.evaluate import evaluate, make_questions
 from tsnn.evaluation.health import MEASURES, StateHealth, in_a_line
 from tsnn.evaluation.model import COUNTS_ONLY, ModelScorer
 from tsnn.evaluation.replay import replay
-from tsnn.training.run import STATE, Run, final_state, read_tensors
+from tsnn.training.run import STATE, Run, final_state, read_tensors, run_split
 from tsnn.training.train import train
 from tsnn.training.trainer import build_model
 
@@ -106,6 +106,15 @@ def test_a_run_with_states_prints_what_they_do_in_a_line(tmp_path):
     done = CliRunner().invoke(app, ["train", DATA, "--out", str(tmp_path / "run"), *WORDS, "--no-compare"])
     assert in_a_line(Run.load(tmp_path / "run").metrics["states"]) in done.output.splitlines()
     assert COUNTS_ONLY[:20] not in done.output
+
+
+def test_the_data_of_a_run_are_found_again_where_the_split_leaves_rows_out(need_data, tmp_path):
+    """As that of DGB does: report and verify refused every run on it."""
+    need_data("dgb/uci")
+    split = default_split(load("dgb:uci"))
+    card = {"data": {"name": "dgb:uci", "fingerprint": split.stream.fingerprint()}}
+    run = Run(tmp_path, build_model(Config(), split), split.stream.ids, {"card": card}, split.stream.description)
+    assert run_split(run).stream.num_events == split.stream.num_events < load("dgb:uci").num_events
 
 
 def test_one_replay_gives_what_separate_ones_give(tmp_path):
