@@ -12,12 +12,12 @@ import torch
 from tests.engine import emulated
 from tests.engine.streams import config_of, tricky_stream
 from tests.engine.test_parity import ENGINES, SWITCHES, check_parity
-from tests.test_contracts import tied_stream
 from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.queries import NO_QUERIES
 from tsnn.data.split import split_by_time
 from tsnn.engine import cuda
 from tsnn.engine.layout import Parameters
+from tsnn.evaluation.contracts import tied_stream
 from tsnn.plan.planner import Planner, PlanSpec
 from tsnn.training.trainer import Trainer
 

@@ -78,6 +78,7 @@ def test_a_run_that_learned_nothing_beyond_counts_says_so(tmp_path):
     assert remark in invoke("explain", str(tmp_path), "--src", "0", "--dst", "n1").stdout
     assert remark in invoke("recommend", str(tmp_path), "--src", "0").output
     assert parsed("explain", str(tmp_path), "--src", "0", "--dst", "n1")["remark"].startswith(remark)
+    assert parsed("recommend", str(tmp_path), "--src", "0")["remark"].startswith(remark)
 
 
 def test_recommend_takes_its_options(run):

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tests.engine.streams import config_of
-from tests.test_contracts import tied_stream
 from tsnn.data.split import split_by_time
 from tsnn.errors import RunError, TsnnError
 from tsnn.evaluation.catalog import default_split, load
+from tsnn.evaluation.contracts import tied_stream
 from tsnn.model.losses import LOSSES
 from tsnn.training import trainer as trainer_module
 from tsnn.training.trainer import Trainer

@@ -68,7 +68,8 @@ def recommend(
     if json:
         who = candidates or predictor.run.question.candidates
         told = [asdict(one) | {"why": says} for one, says in zip(best, why, strict=True)]
-        print_json({"src": source, "t": shown_time, "candidates": who, "recommendations": told})
+        answer = {"src": source, "t": shown_time, "candidates": who, "recommendations": told}
+        print_json(answer | ({"remark": predictor.run.remark} if predictor.run.remark else {}))
         return
     parts = ("geometric", "residual", "edgebank") if numbers else ()
     table = Table("", Column("destination", overflow="fold"), Column("score", justify="right"))
