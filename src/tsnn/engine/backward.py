@@ -327,7 +327,7 @@ def frames_adjoint(b: Back, e: int) -> None:
     for s in range(2):
         post_frame_gradient(dims, b.frames, b.shares, grads, post + s, out if loop else at(out, s * size))
     for s in range(1 if loop else 2):
-        if dims.kept and dims.frame_update:
+        if dims.kept is not None and dims.frame_update:
             stretch = at(tape.stretch, (2 * e + s) * dims.k)
             keep_length_adjoint(dims, at(tape.F, (post + s) * size), stretch, at(out, s * size))
         pre = (plan.dst_F[e] if s else plan.src_F[e]) - b.base

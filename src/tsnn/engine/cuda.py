@@ -180,7 +180,7 @@ class Shape(NamedTuple):
 def source(shape: Shape) -> str:
     """The kernels' text for a shape: its constants, the structs of the tables, and recurrence.cu."""
     constants = {
-        name.upper(): int(getattr(shape.dims, name))
+        name.upper(): int(getattr(shape.dims, name) or 0)
         for name, row in rows(Dims).items()
         if row.source == "model" and name != "eps"
     } | {

@@ -151,7 +151,7 @@ def move_frame(dims: Dims, fr: Frames, F: Ptr, pre: int, post: int, step: Ptr, s
     if dims.frame_update:
         for i in range(size):
             target[i] = source[i] + step[i]
-        if dims.kept:
+        if dims.kept is not None:
             keep_length(dims, target, stretch)
     else:
         copy(source, target, size)

@@ -5,7 +5,9 @@ All else is derived: the arrays of both compiled engines, the header of the CUDA
 their gradients. The kernels take the same tuples, of pointers. Notation: see `tsnn.engine.forward`.
 
 A new switch of the recurrence is a field of ModelConfig, a row of `Dims`, and what it does: in `reference.py`,
-`forward.py`, `backward.py` and `recurrence.cu`, where it is `dims.name` or, in the last, a constant NAME.
+`forward.py`, `backward.py` and `recurrence.cu`, where it is `dims.name` or, in the last, a constant NAME. One that is None
+instead of False when off, as `kept` is, has another type then, so that Numba compiles the passes apart and those of
+runs without it are as if the switch did not exist. Ask for it by `is not None`: to Numba, None counts as true.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class Dims(NamedTuple):
     w: Annotated[int, Size("model", "hidden_dim", "hidden width of both networks")]
     rounds: Annotated[int, Size("model", "diffusion_steps", "K, rounds of diffusion")]
     frame_update: Annotated[bool, Size("model", "frame_update", "frames move (eq:frame_update)")]
-    kept: Annotated[bool, Size("model", "frame_length == 'kept'", "reflectors keep their length")]
+    kept: Annotated[bool | None, Size("model", "frame_length == 'kept' or None", "reflectors keep their length")]
     carry_over: Annotated[bool, Size("model", "carry_over", "a stalk turns with its frame (prop:carry_over)")]
     eps: Annotated[float, Size("model", "reflector_eps", "a shorter reflector is the identity")]
     lanes: Annotated[int, Size("given", "", "numbers of a vector: 1 where rows are not padded")]
