@@ -5,9 +5,9 @@ All else is derived: the arrays of both compiled engines, the header of the CUDA
 their gradients. The kernels take the same tuples, of pointers. Notation: see `tsnn.engine.forward`.
 
 A new switch of the recurrence is a field of ModelConfig, a row of `Dims`, and what it does: in `reference.py`,
-`forward.py`, `backward.py` and `recurrence.cu`, where it is `dims.name` or, in the last, a constant NAME. One that is None
-instead of False when off, as `kept` is, has another type then, so that Numba compiles the passes apart and those of
-runs without it are as if the switch did not exist. Ask for it by `is not None`: to Numba, None counts as true.
+`forward.py`, `backward.py` and `recurrence.cu`, where it is `dims.name` or, in the last, a constant NAME. One that is
+None instead of False when off, as `kept` is, has another type then, so that Numba compiles the passes apart and those
+of runs without it are as if the switch did not exist. Ask for it by `is not None`: to Numba, None counts as true.
 """
 
 from __future__ import annotations
