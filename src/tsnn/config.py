@@ -58,7 +58,9 @@ class ModelConfig(_Section):
     edgebank: bool = True  # False: TSNN-core, the score without its memory prior
     edgebank_window: NonNegative = 0.0  # rho; the window is rho mean gaps, 0 is unlimited
     relation_bias: bool = True  # eq:rel_frame_bias, where the stream has relations
-    stalks: Literal["zero", "keyed"] = "zero"  # of a node never seen: nothing, or a code of its own (D-22)
+    # Of a node without events: nothing, a code of its own (D-22), or nothing and, beside it, what was learned of it
+    # in training: sources are then read through their partners, as far as validation rows gain by it (D-27).
+    stalks: Literal["zero", "keyed", "learned"] = "zero"
     role: bool = False  # an endpoint is told which end of the event it is, where events have a direction (D-23)
     frame_length: Literal["free", "kept"] = "free"  # kept: an update turns reflectors, none grows (D-24)
     attention: bool = False  # alg:nbrattn
@@ -122,7 +124,9 @@ class TrainConfig(_Section):
     candidates: Literal["destinations", "all"] = "destinations"  # who may be the answer
     epochs: Natural = 10  # 0: the warm head alone, without states
     patience: Positive = 5
-    warmup: Natural = 8  # epochs of the score head on data features alone, before states join in
+    # Epochs of the score head on data features alone, before states join in; "search": as long as validation rows
+    # gain by it, on the columns that do best there.
+    warmup: Natural | Literal["search"] = "search"
     chunk: Positive = 200  # L_c
     negatives: Positive = 1  # K_neg
     sampler: Literal["random", "mixed"] = "random"  # Track B | Track A

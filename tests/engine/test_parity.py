@@ -38,6 +38,7 @@ SWITCHES = {
     "window": {"model__edgebank_window": 3.0},
     "attention": {"model__attention": True},
     "keyed stalks": {"model__stalks": "keyed"},
+    "learned stalks": {"model__stalks": "learned"},
     "roles": {"model__role": True},
     "kept lengths": {"model__frame_length": "kept"},
     "kept lengths, fixed frames": {"model__frame_length": "kept", "model__frame_update": False},
@@ -62,7 +63,7 @@ STREAMS = {
 CASES = (
     [(name, "plain", "arrival") for name in SWITCHES]
     + [(name, "typed", "strict") for name in SWITCHES]
-    + [(name, "undirected", "strict") for name in ("default", "window", "attention", "short memory", "roles")]
+    + [(name, "undirected", "strict") for name in ("default", "window", "attention", "learned stalks", "short memory", "roles")]
     + [("default", "typed", "batch:5"), ("no relation bias", "typed", "arrival"), ("attention", "plain", "batch:5")]
 )
 SWITCHES["no relation bias"] = {"model__relation_bias": False}
@@ -75,8 +76,13 @@ class Pair:
         gap = mean_gap(stream.t)
         self.config, self.stream, self.engine = config, stream, ENGINES[engine]()
         torch.manual_seed(seed)
-        shape = StreamShape(stream.msg_dim, stream.num_relations, stream.num_types, gap, stream.undirected)
-        self.model = TSNN(config, shape).to(getattr(torch, config.train.dtype))
+        shape = (stream.msg_dim, stream.num_relations, stream.num_types, gap, stream.undirected, stream.num_nodes)
+        self.model = TSNN(config, StreamShape(*shape)).to(getattr(torch, config.train.dtype))
+        self.met = np.arange(stream.num_nodes) % 4 != 0
+        if config.model.stalks == "learned":
+            self.model.learned.met[1:] = torch.from_numpy(self.met)
+            self.model.learned.on.fill_(1.0)
+            self.model.learned.vectors.requires_grad_(True)
         with torch.no_grad():  # away from the special values of initialization
             for parameter in self.model.parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))
@@ -110,7 +116,7 @@ class Pair:
         config = oracle_config(self.config)
         result = naive.run(
             config, params, oracle_events(self.stream), self.frames0, self.gap, queries, start, stop, self.oracle_state,
-            signatures=self.signatures, stalks0=self.stalks0,
+            signatures=self.signatures, stalks0=self.stalks0, met=self.met,
         )  # fmt: skip
         self.oracle_state = result.state
         loss = result.loss(config)

@@ -54,7 +54,7 @@ class ModelSwitches:
     edgebank: bool = True
     edgebank_window: float = 0.0
     relation_bias: bool = True
-    stalks: str = "zero"  # the caller gives the first stalks
+    stalks: str = "zero"  # the caller gives the first stalks, and says of whom something was learned
     role: bool = False
     frame_length: str = "free"
     attention: bool = False
@@ -191,7 +191,7 @@ def psi_dim(config: NaiveConfig, num_relations: int, num_types: int) -> int:
 
 
 def parameter_shapes(
-    config: NaiveConfig, num_relations: int = 0, num_types: int = 0, msg_dim: int = 0
+    config: NaiveConfig, num_relations: int = 0, num_types: int = 0, msg_dim: int = 0, num_nodes: int = 0
 ) -> dict[str, tuple[int, ...]]:
     """Names and shapes of every parameter the oracle may read under this configuration."""
     m = config.model
@@ -215,6 +215,8 @@ def parameter_shapes(
         shapes["type_embedding.weight"] = (num_types, m.type_dim)
     if m.attention:
         shapes |= _attention_shapes(m, R)
+    if m.stalks == "learned":
+        shapes |= _learned_shapes(m, R, num_nodes)
     return shapes
 
 
@@ -230,6 +232,17 @@ def _attention_shapes(m: ModelSwitches, num_relations: int) -> dict[str, tuple[i
     shapes |= {"attention.norm.weight": (d,), "attention.norm.bias": (d,)}
     if num_relations:
         shapes["attention.relation.weight"] = (d, m.relation_dim)
+    return shapes
+
+
+def _learned_shapes(m: ModelSwitches, num_relations: int, num_nodes: int) -> dict[str, tuple[int, ...]]:
+    d, told = m.stalk_dim, 8 + m.num_neighbors + m.relation_dim * (num_relations > 0)
+    shapes = {"learned.vectors": (num_nodes + 1, d), "learned.share": (d,), "learned.null": (d,)}
+    shapes["learned.null_weight"] = (m.attention_heads,)
+    shapes |= {f"learned.{name}.weight": (d, d) for name in ("key", "value", "out")}
+    _affine(shapes, "learned.query", d, d)
+    for name, width in (("key_told", d), ("value_told", d), ("weight_told", m.attention_heads)):
+        _affine(shapes, f"learned.{name}", told, width)
     return shapes
 
 
@@ -625,9 +638,12 @@ def degrees(nodes: list[int], edges: Iterable[tuple[int, int]]) -> list[int]:
 class Model:
     """The equations of sec:method, one method each, over given parameters."""
 
-    def __init__(self, config: NaiveConfig, params: dict[str, Tensor], events: NaiveEvents, gap: float) -> None:
+    def __init__(
+        self, config: NaiveConfig, params: dict[str, Tensor], events: NaiveEvents, gap: float, met: Any = None
+    ) -> None:
         self.config, self.m, self.p = config, config.model, params
         self.events, self.gap = events, gap
+        self.met = [] if met is None else _plain(met)  # of each node, whether training has met it
 
     def U(self, F: Tensor) -> Tensor:
         if not self.m.transport:
@@ -751,13 +767,19 @@ class Model:
     def answer(self, state: State, query: Query, negatives_detached: bool) -> dict[str, Any]:
         """Scores, their parts, facts and losses of one query. Reads the state, never writes it."""
         u, r = query.src, self.events.relation(query.edge_type)
-        h_u = self.attend(state, query) if self.m.attention else state.h[u]
+        learns = self.m.stalks == "learned"
+        if learns:
+            h_u = self.through_partners(state, query)
+        else:
+            h_u = self.attend(state, query) if self.m.attention else state.h[u]
         F_u = self.biased_frame(state.F[u], r)
         per_candidate = []
         for position, c in enumerate(query.candidates):
             h_c, F_c = state.h[c], state.F[c]
             if position > 0 and negatives_detached:  # rule (i) of alg:train
                 h_c, F_c = h_c.detach(), F_c.detach()
+            if learns:
+                h_c = self.read(h_c, c) if position == 0 or not negatives_detached else self.read(h_c, c).detach()
             facts = facts_of(self.config, state, query, r, c, self.gap)
             per_candidate.append(self.score(h_u, F_u, h_c, F_c, r, u, c, facts) | {"facts": facts})
         return self.with_losses(per_candidate) | {"num_pairs": state.num_pairs()}
@@ -821,6 +843,37 @@ class Model:
         alpha = torch.sigmoid(self.p["head.gate"].reshape(-1)[r])
         beta = self.p["head.beta"].reshape(())
         return alpha, (1 - alpha) * beta * math.log1p(facts["bank_count"])  # D-03
+
+    def read(self, h: Tensor, node: int) -> Tensor:
+        """D-27: a stalk as it is read of others, with what was learned of the node."""
+        known = node < len(self.met) and self.met[node]
+        return self.p["learned.share"] * h + self.p["learned.vectors"][node + 1 if known else 0]
+
+    def through_partners(self, state: State, query: Query) -> Tensor:
+        """D-27: alg:nbrattn over what is read of the source's partners, each with how long ago it was."""
+        u, width = query.src, self.m.stalk_dim // self.m.attention_heads
+        h_u, U_u = self.p["learned.share"] * state.h[u], self.U(state.F[u])
+        told, keys, values = [], [], []
+        for place, entry in enumerate(state.recent(u, self.m.num_neighbors)[::-1]):
+            stalk = self.read(state.h[entry.node].detach(), entry.node)
+            token = U_u.T @ (self.U(state.F[entry.node]).detach() @ stalk)
+            told.append(self.told(place, (query.t - entry.t) / self.gap, entry.r))
+            keys.append(self.linear("learned.key", token) + self.affine("learned.key_told", told[-1]))
+            values.append(self.linear("learned.value", token) + self.affine("learned.value_told", told[-1]))
+        asked, heads = self.affine("learned.query", h_u), []
+        for head in range(self.m.attention_heads):
+            part = slice(head * width, (head + 1) * width)
+            logits = [torch.dot(asked[part], key[part]) / math.sqrt(width) for key in keys]
+            logits = [a + self.affine("learned.weight_told", b)[head] for a, b in zip(logits, told, strict=True)]
+            weights = torch.softmax(torch.stack([*logits, self.p["learned.null_weight"][head]]), dim=0)
+            rows = [*(value[part] for value in values), self.p["learned.null"][part]]
+            heads.append(sum(weight * row for weight, row in zip(weights, rows, strict=True)))
+        return h_u + self.linear("learned.out", torch.cat(heads))
+
+    def told(self, place: int, gap: float, r: int) -> Tensor:
+        fading = [math.exp(-gap / 10.0**j) for j in range(7)]
+        places = [float(i == place) for i in range(self.m.num_neighbors)]
+        return torch.cat([_tensor([math.log1p(gap) / 5, *fading, *places]), *self.relation(r)])
 
     def attend(self, state: State, query: Query) -> Tensor:
         """alg:nbrattn: the source's stalk, refined by its recent neighbors as they are seen from its own frame."""
@@ -915,6 +968,7 @@ def run(
     negatives_detached: bool = True,
     signatures: Any = None,
     stalks0: Any = None,
+    met: Any = None,
 ) -> Result:
     """Rows start .. stop-1 in arrival order; every query is answered when exactly its cut of rows has been processed.
 
@@ -922,7 +976,7 @@ def run(
     rows before `start` are replayed from the initial state, outside the graph.
     """
     stop = len(events) if stop is None else stop
-    model = Model(config, params, events, mean_gap)
+    model = Model(config, params, events, mean_gap, met)
     asked = [Query(*query) for query in queries]
     if any(not start <= query.cut <= stop for query in asked):
         raise ValueError(f"a query's cut lies outside of rows {start} to {stop}")

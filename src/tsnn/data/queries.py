@@ -91,6 +91,14 @@ class Ranking:
     def __len__(self) -> int:
         return len(self.asks.rows)
 
+    def every(self, step: int) -> Ranking:
+        """Every step-th ask with its negatives."""
+        sizes = np.diff(self.bounds)
+        chosen = np.arange(len(sizes)) % step == 0
+        bounds = np.concatenate([[0], np.cumsum(sizes[chosen])])
+        few = np.flatnonzero(chosen)
+        return Ranking(self.stream, self.asks.take(few), self.cut[few], bounds, self.nodes[np.repeat(chosen, sizes)])
+
     def slice(self, start: int, stop: int) -> Queries:
         """Queries start .. stop-1."""
         own, bounds = self.asks.take(slice(start, stop)), self.bounds[start : stop + 1]

@@ -60,7 +60,7 @@ def validation_metric(split: Split, question: Question) -> Callable[[Scorer], fl
     questions = validation_questions(split, question)
 
     def measure(scorer: Scorer) -> float:
-        return figures(scorer, split.stream, questions).metrics["val"][questions.metric]
+        return questions.choice(figures(scorer, split.stream, questions).metrics["val"])
 
     return measure
 

@@ -8,7 +8,8 @@ Answers are all that is kept of a block's scores, so that no more than a block o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -46,7 +47,7 @@ class Questions(ABC):
     says: ClassVar[str]  # its negatives and figures, for help and documentation
     strategies: ClassVar[tuple[str, ...]] = ("random",)  # of choosing negatives, the usual one first
     sets: ClassVar[tuple[str, ...]] = ("val", "test")
-    metric: ClassVar[str]  # `ap` or `mrr`: the validation figure that chooses epochs and settings
+    metric: ClassVar[str]  # `ap` or `mrr`: the figure that stands first
     aggregation: ClassVar[str]  # how a set's figures come from its positives
     note: ClassVar[str] = ""  # what has to be known of the sets of new nodes, where there are any
     undirected: ClassVar[bool] = False  # whether it can ask about events of two equals
@@ -73,6 +74,10 @@ class Questions(ABC):
     def for_validation(cls, split: Split, question: Question) -> Self:
         """Validation rows alone, and no more than the figure that chooses epochs and settings needs."""
         return cls(split, question, ("val",))
+
+    def thinned(self, most: int) -> Self:
+        """The same questions about fewer positives, evenly spread, where there are more than `most` candidates."""
+        return self
 
     @abstractmethod
     def answers(self, scores: F64, ptr: I64) -> F64:
@@ -114,12 +119,15 @@ class Questions(ABC):
         notes = [self.note] if any(name.startswith("new_") for name in found) else []
         return [*notes, *([BOTH_ENDS] if self.split.stream.undirected else [])]
 
+    def choice(self, figures: Mapping[str, float]) -> float:
+        """What chooses heads, epochs and settings, of the figures of the validation rows."""
+        return figures[self.metric]
+
     def validation(self, answers: F64) -> float:
-        """The figure of the validation rows that chooses epochs and settings, to rounding and without the rest."""
+        """The same from answers, to rounding and without the rest."""
         val = self.outcomes(answers)["val"]
-        if self.metric == "mrr":
-            return rank_metrics(val.rank)["mrr"]
-        return 100 * quick_average_precision(val.positive, val.negative)
+        ap = 100 * quick_average_precision(val.positive, val.negative)
+        return self.choice({"ap": ap, **rank_metrics(val.rank)})
 
 
 def _and(names: Sequence[str]) -> str:
@@ -155,6 +163,16 @@ class RankedQuestions(Questions):
         """Each positive among its negatives."""
         own = zip(self.names, self.parts, self.asked.split(answers), strict=True)
         return {name: Outcomes(part.asks.rows, *table.T) for name, part, table in own}
+
+    def thinned(self, most: int) -> Self:
+        """Every so many positives, with the negatives that they have anyway."""
+        step = -(-int(self.asked.ptr[-1]) // most)
+        if step <= 1:
+            return self
+        fewer = copy(self)
+        fewer.parts = [part.every(step) for part in self.parts]
+        fewer.asked = Joined(fewer.parts)
+        return fewer
 
     def mean_negatives(self) -> dict[str, float]:
         """Negatives per positive of each set."""

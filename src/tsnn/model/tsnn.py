@@ -19,12 +19,13 @@ from tsnn.model.attention import NeighborAttention
 from tsnn.model.features import feature_matrix, feature_names, feature_tensor
 from tsnn.model.geometry import Geometry, compare, rotate
 from tsnn.model.head import NUM_SCALARS, Head, ScoreParts, scalars, score
+from tsnn.model.learned import LearnedStalks
 from tsnn.model.time_encoding import encode_gap
 from tsnn.model.updater import Updater
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.plan.facts import COLUMN
 from tsnn.transfer import send
-from tsnn.types import I32, Bool
+from tsnn.types import I32, I64, Bool
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class StreamShape:
     num_types: int
     mean_gap: float
     undirected: bool = False
+    num_nodes: int = 0  # of which something may be learned
 
 
 class Source(NamedTuple):
@@ -79,6 +81,8 @@ class TSNN(nn.Module):
         self.updater = Updater(model, shape.msg_dim + model.time_dim + relation_dim + self.has_role)
         if model.attention:
             self.attention = NeighborAttention(model, relation_dim)
+        if model.stalks == "learned":
+            self.learned = LearnedStalks(model, shape.num_nodes, relation_dim)
         num_features = len(feature_names(config.features))
         for name, size in (("msg", shape.msg_dim), ("feature", num_features)):
             self.register_buffer(f"{name}_shift", torch.zeros(size))
@@ -92,6 +96,17 @@ class TSNN(nn.Module):
     def has_role(self) -> bool:
         """Whether an endpoint is told which one it is; of an undirected event there is nothing to tell."""
         return self.config.model.role and not self.shape.undirected
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether something was learned of single nodes that scores are better with."""
+        return hasattr(self, "learned") and bool(self.learned.on)
+
+    @property
+    def reads_vectors(self) -> bool:
+        """Whether the score needs states themselves, and not only what compiled code makes of them."""
+        config = self.config
+        return config.model.attention or config.features.transported_difference or self.has_learned
 
     @property
     def dtype(self) -> torch.dtype:
@@ -127,7 +142,9 @@ class TSNN(nn.Module):
         """The sources' states as the score uses them: refined by attention, framed for their relation."""
         h = versions.h[self._index(plan.src_h)]
         F = versions.F[self._index(plan.src_F)]
-        if self.config.model.attention:
+        if self.has_learned:
+            h = self._through_partners(self.learned.share * h, F, versions, plan)
+        elif self.config.model.attention:
             h = self._attend(h, F, versions, plan, generator)
         return Source(h, F + self.relation_bias(plan) if hasattr(self, "frame_bias") else F)
 
@@ -145,21 +162,25 @@ class TSNN(nn.Module):
         """
         q = rotate(source.F, source.h, self.config.model)
         if trainable is None:
-            h, g = self._synchronized(versions, plan.cand_h, plan.cand_F)
+            h, g = self.synchronized(versions, plan.cand, plan.cand_h, plan.cand_F)
         else:  # a few of many: no graph for the rest
             with torch.no_grad():
-                h, g = self._synchronized(versions, plan.cand_h, plan.cand_F)
+                h, g = self.synchronized(versions, plan.cand, plan.cand_h, plan.cand_F)
             own = np.flatnonzero(trainable)
-            h_own, g_own = self._synchronized(versions, plan.cand_h[own], plan.cand_F[own])
+            h_own, g_own = self.synchronized(versions, plan.cand[own], plan.cand_h[own], plan.cand_F[own])
             at = self._index(own)
             h, g = h.index_copy(0, at, h_own), g.index_copy(0, at, g_own)
         query = self.query_of_candidate(plan)
         geometry, difference = compare(q[query], g, source.h.square().sum(-1)[query], h.square().sum(-1))
         return Compared(geometry, source, difference)
 
-    def _synchronized(self, versions: Versions, rows_h: I32, rows_F: I32) -> tuple[Tensor, Tensor]:
+    def stalks(self, h: Tensor, nodes: Tensor) -> Tensor:
+        """Stalks as they are read of others: what the recurrence keeps, and what was learned of the node."""
+        return self.learned.share * h + self.learned.of(nodes) if self.has_learned else h
+
+    def synchronized(self, versions: Versions, nodes: I64, rows_h: I32, rows_F: I32) -> tuple[Tensor, Tensor]:
         """Stalks of these versions, and the same in synchronized coordinates."""
-        h = versions.h[self._index(rows_h)]
+        h = self.stalks(versions.h[self._index(rows_h)], self._index(nodes))
         return h, rotate(versions.F[self._index(rows_F)], h, self.config.model)
 
     def query_of_candidate(self, plan: ScorePlan) -> Tensor:
@@ -223,16 +244,27 @@ class TSNN(nn.Module):
         gap = self._tensor(plan.facts[:, COLUMN[fact]])
         return encode_gap(gap, self.config.model.time_dim, self.time_scale)
 
+    def _through_partners(self, h: Tensor, F: Tensor, versions: Versions, plan: ScorePlan) -> Tensor:
+        aligned, present = self._partners(F, versions, plan)
+        relation = self.relation(self._index(plan.nbr_type)) if self.shape.num_relations else None
+        read: Tensor = self.learned(h, aligned, self._tensor(plan.nbr_gap) / self.shape.mean_gap, relation, present)
+        return read
+
+    def _partners(self, F: Tensor, versions: Versions, plan: ScorePlan) -> tuple[Tensor, Tensor]:
+        """Stalks of each source's recent partners, transported into its frame F; and which of them are there."""
+        model = self.config.model
+        h = self.stalks(versions.h.detach()[self._index(plan.nbr_h)], self._index(plan.nbr))
+        common = rotate(versions.F.detach()[self._index(plan.nbr_F)], h, model)
+        present = torch.arange(plan.nbr_h.shape[1], device=self.device) < self._index(plan.nbr_len)[:, None]
+        return rotate(F.unsqueeze(1), common, model, transpose=True), present
+
     def _attend(
         self, h: Tensor, F: Tensor, versions: Versions, plan: ScorePlan, generator: torch.Generator | None
     ) -> Tensor:
         model = self.config.model
-        h_w = versions.h.detach()[self._index(plan.nbr_h)]
-        common = rotate(versions.F.detach()[self._index(plan.nbr_F)], h_w, model)
-        aligned = rotate(F.unsqueeze(1), common, model, transpose=True)
+        aligned, present = self._partners(F, versions, plan)
         code = encode_gap(self._tensor(plan.nbr_gap), model.time_dim // 2, self.time_scale)
         relation = self.relation(self._index(plan.nbr_type)) if self.shape.num_relations else None
-        present = torch.arange(plan.nbr_h.shape[1], device=self.device) < self._index(plan.nbr_len)[:, None]
         refined: Tensor = self.attention(h, aligned, code, relation, present, generator)
         return refined
 

@@ -108,26 +108,27 @@ class GrowingStore(StateStore):
         if settled and self._kept_nodes:
             kept = np.flatnonzero(self._slot[nodes] >= 0)
             slots = self._slot[nodes][kept]
-            h = torch.cat(self._kept_h)[slots]
+            own = np.arange(self.num_nodes)[nodes][kept]
             g, norm2 = g.clone(), norm2.clone()
-            g[kept] = self._synchronize(h, torch.cat(self._kept_F)[slots])
-            norm2[kept] = h.square().sum(-1)
+            g[kept], norm2[kept] = self._read(own, torch.cat(self._kept_h)[slots], torch.cat(self._kept_F)[slots])
         return g, norm2
 
     def settled_apart(self) -> tuple[I64, Tensor, Tensor]:
         """Nodes whose settled state is not their latest, with g and |h|^2 of the settled one."""
         if not self._kept_nodes:
             return np.zeros(0, np.int64), self._g[:0], self._norm2[:0]
-        h = torch.cat(self._kept_h)
-        return np.concatenate(self._kept_nodes), self._synchronize(h, torch.cat(self._kept_F)), h.square().sum(-1)
+        nodes = np.concatenate(self._kept_nodes)
+        return nodes, *self._read(nodes, torch.cat(self._kept_h), torch.cat(self._kept_F))
 
     def unseen(self, keys: U64) -> tuple[Tensor, Tensor]:
         """g and |h|^2 of nodes that the state has never heard of."""
-        h, F = self.initial(keys)
-        return self._synchronize(h, F), h.square().sum(-1)
+        behind = np.full(len(keys), self.num_nodes)  # nothing was learned of them, whichever they are
+        return self._read(behind, *self.initial(keys))
 
-    def _synchronize(self, h: Tensor, F: Tensor) -> Tensor:
-        return rotate(F, h, self._model.config.model)
+    def _read(self, nodes: I64, h: Tensor, F: Tensor) -> tuple[Tensor, Tensor]:
+        """g = U h and |h|^2 of these nodes, h being the stalk as it is read of others."""
+        stalks = self._model.stalks(h, torch.from_numpy(nodes))
+        return rotate(F, stalks, self._model.config.model), stalks.square().sum(-1)
 
     def _refresh(self, block: int = 65_536) -> None:
         stale = np.flatnonzero(~self._fresh[: self.num_nodes])
@@ -135,8 +136,7 @@ class GrowingStore(StateStore):
             nodes = stale[start : start + block]
             h, F = self.gather(nodes)
             index = torch.from_numpy(nodes)
-            self._g[index] = self._synchronize(h, F)
-            self._norm2[index] = h.square().sum(-1)
+            self._g[index], self._norm2[index] = self._read(nodes, h, F)
             self._fresh[nodes] = True
 
     def settled_snapshot(self) -> dict[str, Tensor]:

@@ -76,6 +76,7 @@ class ScorePlan:
     facts: Annotated[F64, shaped("candidate", len(FACTS))]  # see tsnn.plan.facts
     num_pairs: Annotated[I64, shaped("query")]  # distinct directed pairs seen
     nbr_len: Annotated[I32, shaped("query")]  # neighbors of the source for attention, most recent first
+    nbr: Annotated[I32, shaped("query", "attention")]  # the nodes
     nbr_h: Annotated[I32, shaped("query", "attention")]
     nbr_F: Annotated[I32, shaped("query", "attention")]
     nbr_gap: Annotated[F64, shaped("query", "attention")]

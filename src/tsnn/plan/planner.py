@@ -38,7 +38,7 @@ class PlanSpec(Options):
             common_neighbors=features.common_neighbors,
             two_hop=features.two_hop,
             successor=features.successor,
-            attention=model.num_neighbors if model.attention else 0,
+            attention=model.num_neighbors if model.attention or model.stalks == "learned" else 0,
             walk_dim=features.walk_dim if features.walks else 0,
             walk_rate=1.0 / (features.walk_decay * mean_gap),
             activity_rate=1.0 / (features.activity_decay * mean_gap),

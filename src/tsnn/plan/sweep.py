@@ -104,6 +104,7 @@ def _plan_neighbors(
         at = ring_at(tab, u, back)
         w = tab.ring_id[u, at]
         n0 = _enter(scr, nodes, w, n0)
+        out.nbr[q, back] = w
         out.nbr_h[q, back] = scr.cur_h[w]
         out.nbr_F[q, back] = scr.cur_F[w]
         out.nbr_gap[q, back] = t - tab.ring_t[u, at]

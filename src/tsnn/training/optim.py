@@ -20,6 +20,7 @@ from tsnn.transfer import send
 _BETAS = (0.9, 0.999)  # these two are PyTorch's own
 _EPS = 1e-8
 _GEOMETRY = ("updater.frame_in", "updater.frame_out", "updater.theta", "frame_bias", "head.rho_kappa")
+_WARMED = ("head.", "learned.")
 
 
 def _rates(config: TrainConfig) -> dict[str, float]:
@@ -31,7 +32,7 @@ def _rates(config: TrainConfig) -> dict[str, float]:
 def _group(parameter: str) -> str:
     if parameter.startswith(_GEOMETRY):
         return "geometry"
-    return "head" if parameter.startswith("head.") else "rest"
+    return "head" if parameter.startswith(_WARMED) and parameter != "learned.share" else "rest"
 
 
 class FlatAdamW(torch.optim.AdamW):
@@ -42,7 +43,8 @@ class FlatAdamW(torch.optim.AdamW):
         self._gradients: list[tuple[torch.nn.Parameter, Tensor]] = []
         settings: list[dict[str, Any]] = []
         for name, rate in _rates(config).items():
-            members = [parameter for full, parameter in model.named_parameters() if _group(full) == name]
+            wanted = ((full, parameter) for full, parameter in model.named_parameters() if parameter.requires_grad)
+            members = [parameter for full, parameter in wanted if _group(full) == name]
             if members:
                 settings.append({"params": [self._flatten(members)], "lr": rate, "base_lr": rate})
         super().__init__(settings, weight_decay=config.weight_decay, fused=True)

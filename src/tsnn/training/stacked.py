@@ -212,7 +212,9 @@ class StackedTrainer:
             optimizer.step(factors)
 
         step = Recorded(one_step)
-        for drawn in zip(*(shuffled(queries, self.config.train.warmup, rng) for _, rng in plans), strict=True):
+        epochs = self.config.train.warmup
+        assert epochs != "search"  # `check_alike` refuses it
+        for drawn in zip(*(shuffled(queries, epochs, rng) for _, rng in plans), strict=True):
             factor = drawn[0][0]
             orders = np.stack([order for _, order in drawn]).astype(np.int32)
             for start in range(0, queries, BATCH):

@@ -84,6 +84,7 @@ def train(
         metrics["baselines"] = baselines
     metrics["states"] = health.measure().to_dict()
     metrics["training"] = {"epochs": course.epoch, "best_epoch": course.best_epoch, "validation": course.best_metric}
+    metrics["training"] |= {"head": course.head} if course.head else {}
     run = save_run(folder, model, split.stream, metrics, final.tensors)
     (folder / "checkpoint.safetensors").unlink(missing_ok=True)
     return run
@@ -101,7 +102,7 @@ class _Validation:
         answers, health = Answers(self._questions), StateHealth(scorer, self._questions)
         replay(scorer, self._questions.split.stream, [answers, health])
         self._states = health.measure().to_dict()
-        return answers.result(scorer.name).metrics["val"][self._questions.metric]
+        return self._questions.choice(answers.result(scorer.name).metrics["val"])
 
     def states(self) -> dict[str, float]:
         """Of the last weights that were validated."""

@@ -51,7 +51,8 @@ def build_model(config: Config, split: Split) -> TSNN:
     """A model for this stream, its weights drawn from the configured seed."""
     stream = split.stream
     gap = mean_gap(stream.t[: split.train_end])
-    shape = StreamShape(stream.msg_dim, stream.num_relations, stream.num_types, gap, stream.undirected)
+    learned = stream.num_nodes if config.model.stalks == "learned" else 0
+    shape = StreamShape(stream.msg_dim, stream.num_relations, stream.num_types, gap, stream.undirected, learned)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
         model = TSNN(config, shape)
@@ -109,7 +110,8 @@ class Trainer:
         """Train to the end, from the last checkpoint if there is one."""
         self._resume()
         if self.course.warming:
-            warm_up(self.model, self.rows)  # start from what the data alone says (docs/decisions/0006)
+            warm = warm_up(self.model, self.split, self.rows, self.store)  # start from what the data alone says
+            self.course.head = warm._asdict()
             self._close()
         while not self.course.is_over:
             self._train_epoch()
