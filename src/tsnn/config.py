@@ -58,11 +58,10 @@ class ModelConfig(_Section):
     edgebank: bool = True  # False: TSNN-core, the score without its memory prior
     edgebank_window: NonNegative = 0.0  # rho; the window is rho mean gaps, 0 is unlimited
     relation_bias: bool = True  # eq:rel_frame_bias, where the stream has relations
-    # Of a node without events: nothing, a code of its own (D-22), or nothing and, beside it, what was learned of it
-    # in training: sources are then read through their partners, as far as validation rows gain by it (D-27).
-    stalks: Literal["zero", "keyed", "learned"] = "zero"
+    stalks: Literal["zero", "keyed"] = "zero"  # of a node never seen: nothing, or a code of its own (D-22)
     role: bool = False  # an endpoint is told which end of the event it is, where events have a direction (D-23)
     frame_length: Literal["free", "kept"] = "free"  # kept: an update turns reflectors, none grows (D-24)
+    partners: bool = True  # vectors learned of nodes, sources read through their partners', where they help (D-27)
     attention: bool = False  # alg:nbrattn
     attention_heads: Positive = 4
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -78,7 +77,7 @@ class ModelConfig(_Section):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> ModelConfig:
-        if self.attention and self.stalk_dim % self.attention_heads:
+        if (self.attention or self.partners) and self.stalk_dim % self.attention_heads:
             raise ValueError(f"attention_heads={self.attention_heads} must divide stalk_dim={self.stalk_dim}")
         return self
 
@@ -167,6 +166,7 @@ LATER: dict[str, Any] = {
     "train.collisions": False,
     "train.loss.geo_products": "raw",
     "model.stalks": "zero",
+    "model.partners": False,
     "model.role": False,
     "model.frame_length": "free",
     "model.frame_drift": 0.1,
@@ -228,8 +228,12 @@ class Config(_Section):
 
     @classmethod
     def parse(cls, text: str) -> Config:
-        """Read what `to_toml` wrote."""
-        return cls.model_validate(tomllib.loads(text))
+        """Read what `to_toml` wrote; what it does not name came later and had no part in that run."""
+        tree = tomllib.loads(text)
+        for dotted, before in LATER.items():
+            *parents, leaf = dotted.split(".")
+            reduce(lambda section, name: section.setdefault(name, {}), parents, tree).setdefault(leaf, before)
+        return cls.model_validate(tree)
 
     def to_toml(self) -> str:
         """The resolved tree as TOML."""

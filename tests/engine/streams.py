@@ -25,6 +25,7 @@ TINY = {
     "model.kappa": 2.0,
     "model.step_size": 0.2,
     "model.attention_heads": 2,
+    "model.partners": False,
     "features.cn_neighbors": 5,
     "features.cn_decay": 3.0,
     "features.walks": False,  # float32 tables: parity at 1e-9 is for the rest, walks have a test of their own

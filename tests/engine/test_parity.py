@@ -17,7 +17,7 @@ from tsnn.model.losses import contrasted, total_loss
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.counters import signatures
 from tsnn.plan.facts import COLUMN, FACTS
-from tsnn.plan.planner import Planner, PlanSpec, mean_gap
+from tsnn.plan.planner import Planner, mean_gap
 
 ENGINES = {"reference": Engine, "fused": FusedEngine, "cuda": CudaEngine}
 NEEDS_GPU = pytest.mark.skipif(not has_cupy(), reason="no GPU with CuPy is at hand")
@@ -38,7 +38,7 @@ SWITCHES = {
     "window": {"model__edgebank_window": 3.0},
     "attention": {"model__attention": True},
     "keyed stalks": {"model__stalks": "keyed"},
-    "learned stalks": {"model__stalks": "learned"},
+    "partners": {"model__partners": True},
     "roles": {"model__role": True},
     "kept lengths": {"model__frame_length": "kept"},
     "kept lengths, fixed frames": {"model__frame_length": "kept", "model__frame_update": False},
@@ -63,7 +63,10 @@ STREAMS = {
 CASES = (
     [(name, "plain", "arrival") for name in SWITCHES]
     + [(name, "typed", "strict") for name in SWITCHES]
-    + [(name, "undirected", "strict") for name in ("default", "window", "attention", "learned stalks", "short memory", "roles")]
+    + [
+        (name, "undirected", "strict")
+        for name in ("default", "window", "attention", "partners", "short memory", "roles")
+    ]
     + [("default", "typed", "batch:5"), ("no relation bias", "typed", "arrival"), ("attention", "plain", "batch:5")]
 )
 SWITCHES["no relation bias"] = {"model__relation_bias": False}
@@ -79,16 +82,16 @@ class Pair:
         shape = (stream.msg_dim, stream.num_relations, stream.num_types, gap, stream.undirected, stream.num_nodes)
         self.model = TSNN(config, StreamShape(*shape)).to(getattr(torch, config.train.dtype))
         self.met = np.arange(stream.num_nodes) % 4 != 0
-        if config.model.stalks == "learned":
-            self.model.learned.met[1:] = torch.from_numpy(self.met)
-            self.model.learned.on.fill_(1.0)
-            self.model.learned.vectors.requires_grad_(True)
+        if config.model.partners:
+            self.model.partners.met[1:] = torch.from_numpy(self.met)
+            self.model.partners.on.fill_(1.0)
+            self.model.partners.requires_grad_(True)
         with torch.no_grad():  # away from the special values of initialization
             for parameter in self.model.parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))
         m = config.model
         self.store = StateStore(stream.ids.keys, seed, m, self.model.dtype)
-        self.planner = Planner(stream, PlanSpec.of(config, gap))
+        self.planner = Planner(stream, self.model.plan_spec)
         self.frames0 = initial_frames(seed, stream.ids.keys, m.num_reflectors, m.stalk_dim)
         self.signatures = signatures(stream.ids.keys, config.features.walk_dim)
         self.stalks0 = self.store.h.clone()

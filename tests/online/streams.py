@@ -29,6 +29,7 @@ SWITCHES: dict[str, dict[str, object]] = {
     "window": {"model__edgebank_window": 5.0, "features__encoded_gaps": True},
     "two rounds": {"model__diffusion_steps": 2, "model__carry_over": False},
     "reference engine": {"train__engine": "reference"},
+    "partners": {"model__partners": True},
     "codes": {"model__stalks": "keyed", "model__role": True, "model__frame_length": "kept"},
 }
 
@@ -72,6 +73,10 @@ def restless_model(stream: EventStream, **switches: object) -> TSNN:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    if model.config.model.partners:
+        model.partners.on.fill_(1.0)
+        known = int(max(stream.src[:KNOWN].max(), stream.dst[:KNOWN].max())) + 1
+        model.partners.met[1 : known + 1] = torch.arange(known) % 3 > 0
     return model
 
 

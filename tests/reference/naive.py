@@ -54,7 +54,8 @@ class ModelSwitches:
     edgebank: bool = True
     edgebank_window: float = 0.0
     relation_bias: bool = True
-    stalks: str = "zero"  # the caller gives the first stalks, and says of whom something was learned
+    stalks: str = "zero"  # the caller gives the first stalks
+    partners: bool = False
     role: bool = False
     frame_length: str = "free"
     attention: bool = False
@@ -187,7 +188,9 @@ def psi_dim(config: NaiveConfig, num_relations: int, num_types: int) -> int:
     if not f.never:
         data -= 2 + f.pairs + f.edgebank_recency + f.activity
     embedded = m.relation_dim * (num_relations > 0) + 2 * m.type_dim * (num_types > 0)
-    return 5 + data + embedded + 2 * m.time_dim * f.encoded_gaps + m.stalk_dim * f.transported_difference
+    return (
+        5 + data + embedded + 2 * m.time_dim * f.encoded_gaps + m.stalk_dim * f.transported_difference + 5 * m.partners
+    )
 
 
 def parameter_shapes(
@@ -215,8 +218,8 @@ def parameter_shapes(
         shapes["type_embedding.weight"] = (num_types, m.type_dim)
     if m.attention:
         shapes |= _attention_shapes(m, R)
-    if m.stalks == "learned":
-        shapes |= _learned_shapes(m, R, num_nodes)
+    if m.partners:
+        shapes |= _partner_shapes(m, R, num_nodes)
     return shapes
 
 
@@ -235,14 +238,13 @@ def _attention_shapes(m: ModelSwitches, num_relations: int) -> dict[str, tuple[i
     return shapes
 
 
-def _learned_shapes(m: ModelSwitches, num_relations: int, num_nodes: int) -> dict[str, tuple[int, ...]]:
-    d, told = m.stalk_dim, 8 + m.num_neighbors + m.relation_dim * (num_relations > 0)
-    shapes = {"learned.vectors": (num_nodes + 1, d), "learned.share": (d,), "learned.null": (d,)}
-    shapes["learned.null_weight"] = (m.attention_heads,)
-    shapes |= {f"learned.{name}.weight": (d, d) for name in ("key", "value", "out")}
-    _affine(shapes, "learned.query", d, d)
-    for name, width in (("key_told", d), ("value_told", d), ("weight_told", m.attention_heads)):
-        _affine(shapes, f"learned.{name}", told, width)
+def _partner_shapes(m: ModelSwitches, num_relations: int, num_nodes: int) -> dict[str, tuple[int, ...]]:
+    d, H, told = m.stalk_dim, m.attention_heads, 8 + m.num_neighbors + m.relation_dim * (num_relations > 0)
+    shapes = {"partners.vectors": (num_nodes + 1, d), "partners.query": (H, d // H), "partners.null": (d,)}
+    shapes["partners.null_weight"] = (H,)
+    shapes |= {f"partners.{name}.weight": (d, d) for name in ("key", "value", "out")}
+    for name, width in (("key_told", d), ("value_told", d), ("weight_told", H)):
+        _affine(shapes, f"partners.{name}", told, width)
     return shapes
 
 
@@ -767,21 +769,16 @@ class Model:
     def answer(self, state: State, query: Query, negatives_detached: bool) -> dict[str, Any]:
         """Scores, their parts, facts and losses of one query. Reads the state, never writes it."""
         u, r = query.src, self.events.relation(query.edge_type)
-        learns = self.m.stalks == "learned"
-        if learns:
-            h_u = self.through_partners(state, query)
-        else:
-            h_u = self.attend(state, query) if self.m.attention else state.h[u]
+        h_u = self.attend(state, query) if self.m.attention else state.h[u]
         F_u = self.biased_frame(state.F[u], r)
+        z_u = self.read_partners(state, query) if self.m.partners else None
         per_candidate = []
         for position, c in enumerate(query.candidates):
             h_c, F_c = state.h[c], state.F[c]
             if position > 0 and negatives_detached:  # rule (i) of alg:train
                 h_c, F_c = h_c.detach(), F_c.detach()
-            if learns:
-                h_c = self.read(h_c, c) if position == 0 or not negatives_detached else self.read(h_c, c).detach()
             facts = facts_of(self.config, state, query, r, c, self.gap)
-            per_candidate.append(self.score(h_u, F_u, h_c, F_c, r, u, c, facts) | {"facts": facts})
+            per_candidate.append(self.score(h_u, F_u, h_c, F_c, r, u, c, facts, z_u) | {"facts": facts})
         return self.with_losses(per_candidate) | {"num_pairs": state.num_pairs()}
 
     def biased_frame(self, F: Tensor, r: int) -> Tensor:
@@ -791,7 +788,16 @@ class Model:
         return F + torch.sigmoid(self.p["frame_bias_scale"][r]) * self.p["frame_bias"][r]
 
     def score(
-        self, h_u: Tensor, F_u: Tensor, h_c: Tensor, F_c: Tensor, r: int, u: int, c: int, facts: dict[str, float]
+        self,
+        h_u: Tensor,
+        F_u: Tensor,
+        h_c: Tensor,
+        F_c: Tensor,
+        r: int,
+        u: int,
+        c: int,
+        facts: dict[str, float],
+        z_u: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """eq:sdist, eq:score_features and eq:edgebank_mixture for one candidate."""
         moved = self.Q(F_u, F_c) @ h_c
@@ -801,6 +807,8 @@ class Model:
         s_geo = -d2 / self.kappa()
         geometry = [s_geo, *self.scalars(inner, torch.dot(h_u, h_u), torch.dot(h_c, h_c)), torch.log1p(d2)]
         psi = self.psi(torch.stack(geometry), facts, r, u, c, difference)
+        if z_u is not None:
+            psi = torch.cat([psi, self.agreement(z_u, self.learned(c))])
         s_res = self.residual(psi)
         alpha, bank = self.bank(facts, r)
         final = alpha * (s_geo + s_res) + bank
@@ -844,31 +852,34 @@ class Model:
         beta = self.p["head.beta"].reshape(())
         return alpha, (1 - alpha) * beta * math.log1p(facts["bank_count"])  # D-03
 
-    def read(self, h: Tensor, node: int) -> Tensor:
-        """D-27: a stalk as it is read of others, with what was learned of the node."""
+    def learned(self, node: int) -> Tensor:
+        """D-27: what was learned of a node; of all that training never met, the same."""
         known = node < len(self.met) and self.met[node]
-        return self.p["learned.share"] * h + self.p["learned.vectors"][node + 1 if known else 0]
+        return self.p["partners.vectors"][node + 1 if known else 0]
 
-    def through_partners(self, state: State, query: Query) -> Tensor:
-        """D-27: alg:nbrattn over what is read of the source's partners, each with how long ago it was."""
-        u, width = query.src, self.m.stalk_dim // self.m.attention_heads
-        h_u, U_u = self.p["learned.share"] * state.h[u], self.U(state.F[u])
+    def agreement(self, z: Tensor, e: Tensor) -> Tensor:
+        inner, zz, ee, far = torch.dot(z, e), torch.dot(z, z), torch.dot(e, e), ((z - e) ** 2).sum()
+        lengths = (torch.log1p(length) for length in (zz, ee, far))
+        return torch.stack([inner, inner / torch.sqrt((1 + zz) * (1 + ee)), *lengths])
+
+    def read_partners(self, state: State, query: Query) -> Tensor:
+        """D-27: attention over what was learned of the source's partners, each with how long ago it was."""
+        width = self.m.stalk_dim // self.m.attention_heads
         told, keys, values = [], [], []
-        for place, entry in enumerate(state.recent(u, self.m.num_neighbors)[::-1]):
-            stalk = self.read(state.h[entry.node].detach(), entry.node)
-            token = U_u.T @ (self.U(state.F[entry.node]).detach() @ stalk)
+        for place, entry in enumerate(state.recent(query.src, self.m.num_neighbors)[::-1]):
             told.append(self.told(place, (query.t - entry.t) / self.gap, entry.r))
-            keys.append(self.linear("learned.key", token) + self.affine("learned.key_told", told[-1]))
-            values.append(self.linear("learned.value", token) + self.affine("learned.value_told", told[-1]))
-        asked, heads = self.affine("learned.query", h_u), []
+            e = self.learned(entry.node)
+            keys.append(self.linear("partners.key", e) + self.affine("partners.key_told", told[-1]))
+            values.append(self.linear("partners.value", e) + self.affine("partners.value_told", told[-1]))
+        heads = []
         for head in range(self.m.attention_heads):
-            part = slice(head * width, (head + 1) * width)
-            logits = [torch.dot(asked[part], key[part]) / math.sqrt(width) for key in keys]
-            logits = [a + self.affine("learned.weight_told", b)[head] for a, b in zip(logits, told, strict=True)]
-            weights = torch.softmax(torch.stack([*logits, self.p["learned.null_weight"][head]]), dim=0)
-            rows = [*(value[part] for value in values), self.p["learned.null"][part]]
+            part, asked = slice(head * width, (head + 1) * width), self.p["partners.query"][head]
+            logits = [torch.dot(asked, key[part]) / math.sqrt(width) for key in keys]
+            logits = [a + self.affine("partners.weight_told", b)[head] for a, b in zip(logits, told, strict=True)]
+            weights = torch.softmax(torch.stack([*logits, self.p["partners.null_weight"][head]]), dim=0)
+            rows = [*(value[part] for value in values), self.p["partners.null"][part]]
             heads.append(sum(weight * row for weight, row in zip(weights, rows, strict=True)))
-        return h_u + self.linear("learned.out", torch.cat(heads))
+        return self.linear("partners.out", torch.cat(heads))
 
     def told(self, place: int, gap: float, r: int) -> Tensor:
         fading = [math.exp(-gap / 10.0**j) for j in range(7)]

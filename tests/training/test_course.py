@@ -48,7 +48,8 @@ def test_no_epochs_end_with_the_warm_head():
     [
         (0, [0.1, 0.9, 0.3, 0.2, 0.8], 4),  # two epochs after the second
         (0, [0.9, 0.9, 0.9, 0.9], 3),  # as good is not better
-        (1, [0.9, 0.1, 0.1, 0.1], 2),  # counted from the warm head
+        (1, [0.9, 0.3, 0.1, 0.2, 0.1], 3),  # of the epochs: the warm head is none
+        (1, [0.9, 0.1, 0.2, 0.3, 0.4, 0.5], 5),  # below the warm head, and gaining
         (0, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 5),  # all there are
     ],
 )

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import torch
+from torch import Tensor
 
 from tsnn.asof.sheet import NO_NEGATIVES, Columns, EventSheet, Negatives, NodeSheet, Sheet, row_sheet
 from tsnn.config import Config, FeatureConfig
@@ -34,12 +35,13 @@ from tsnn.evaluation.replay import Listener, Replayed, replay
 from tsnn.evaluation.scorer import MAX_ROWS, Block
 from tsnn.files import check_file_target, write_whole
 from tsnn.memory.versions import Versions
+from tsnn.model.geometry import rotate
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.facts import FACTS, Fact
 from tsnn.plan.planner import PlanSpec, mean_gap
 from tsnn.progress import watched
 from tsnn.training.run import Run, split_like
-from tsnn.types import F64, I32, I64, Progress, Visibility, Watch, unwatched
+from tsnn.types import F64, I32, Progress, Visibility, Watch, unwatched
 
 METADATA = b"tsnn.facts"  # under which a table of facts says what it holds under
 ROW_GROUP = 100_000
@@ -218,10 +220,10 @@ class _Answers(Listener):
     def _of_run(self, model: TSNN, seen: Replayed) -> Columns:
         """States in synchronized coordinates, and the score of pairs."""
         plan, versions = seen.block.score, seen.versions
-        other = _states(model, versions, plan.cand, plan.cand_h, plan.cand_F)
+        other = _states(model, versions, plan.cand_h, plan.cand_F)
         if self._wanted.sheet.about == "node":
             return _numbered("state", other)
-        own = _states(model, versions, plan.src, plan.src_h, plan.src_F).repeat(np.diff(plan.ptr), axis=0)
+        own = _states(model, versions, plan.src_h, plan.src_F).repeat(np.diff(plan.ptr), axis=0)
         return {"score": pa.array(seen.scores), **_numbered("src_state", own), **_numbered("dst_state", other)}
 
 
@@ -237,9 +239,14 @@ def fact_column(fact: Fact, values: F64) -> pa.Array:
 
 
 @torch.no_grad()
-def _states(model: TSNN, versions: Versions, nodes: I64, rows_h: I32, rows_F: I32) -> Any:
+def _states(model: TSNN, versions: Versions, rows_h: I32, rows_F: I32) -> Any:
     """U h of these versions (prop:sync_equiv), which may be compared number by number, whoever's and whenever."""
-    return model.synchronized(versions, nodes, rows_h, rows_F)[1].cpu().numpy()
+    h, F = _rows(versions.h, rows_h), _rows(versions.F, rows_F)
+    return rotate(F, h, model.config.model).cpu().numpy()
+
+
+def _rows(log: Tensor, rows: I32) -> Tensor:
+    return log[torch.from_numpy(rows.astype(np.int64)).to(log.device)]
 
 
 def _numbered(name: str, table: Any) -> Columns:

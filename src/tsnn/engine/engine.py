@@ -76,7 +76,8 @@ class FusedEngine(Engine):
     def compare(self, model: TSNN, versions: Versions, plan: ScorePlan, trainable: Reached, rng: Dropped) -> Compared:
         """Compiled where only scalars are needed and the log is on the host, else in PyTorch."""
         config = model.config
-        if model.reads_vectors or versions.h.device.type != "cpu":
+        needs_vectors = config.model.attention or config.features.transported_difference
+        if needs_vectors or versions.h.device.type != "cpu":
             return super().compare(model, versions, plan, trainable, rng)
         bias = model.relation_bias(plan) if hasattr(model, "frame_bias") else None
         mask = np.ones(len(plan.cand), bool) if trainable is None else trainable

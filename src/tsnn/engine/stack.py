@@ -58,6 +58,8 @@ def check_alike(configs: list[Config]) -> None:
     first = configs[0]
     if first.model.attention or first.features.transported_difference:
         raise ConfigError("a population has no attention and no transported difference; train such runs one by one.")
+    if first.model.partners:
+        raise ConfigError("a population learns no vectors of partners; set model.partners=false, or train one by one.")
     if first.train.warmup == "search":
         raise ConfigError("a population warms its heads for a number of epochs; give one, such as train.warmup=8.")
 

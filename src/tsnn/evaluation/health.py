@@ -173,7 +173,6 @@ def states_of(store: StateStore, nodes: I64, model: TSNN) -> dict[str, float]:
     first = rng.integers(len(nodes), size=PAIRS)
     second = (first + 1 + rng.integers(max(len(nodes) - 1, 1), size=PAIRS)) % len(nodes)
     (h, F), (other_h, other_F) = ([part.double().cpu() for part in store.gather(nodes[at])] for at in (first, second))
-    h, other_h = (model.stalks(own, torch.from_numpy(nodes[at])) for own, at in ((h, first), (other_h, second)))
     x = torch.from_numpy(rng.standard_normal(h.shape))
     used, other_used = reflectors(F, config), reflectors(other_F, config)
     turned = transport(x, frame_from=other_used, frame_to=used, eps=config.reflector_eps)

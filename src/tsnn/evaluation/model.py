@@ -12,6 +12,7 @@ from tsnn.errors import InputError
 from tsnn.evaluation.scorer import Block
 from tsnn.memory.versions import Versions
 from tsnn.model.head import ScoreParts, scalars
+from tsnn.model.partners import COLUMNS
 from tsnn.model.tsnn import TSNN, Compared
 from tsnn.plan.chunk import ScorePlan
 from tsnn.plan.planner import PlanSpec
@@ -23,9 +24,17 @@ COUNTS_ONLY = (
 )
 
 
+VECTORS_ONLY = (
+    "This run's states bring nothing: its scores come from counts, gaps, paths and what was learned of single nodes, "
+    "without recurrence and frames."
+)
+
+
 def remark_of(model: TSNN) -> str:
     """What has to be known wherever a figure or an answer of a model is shown; mostly nothing."""
-    return "" if model.head.geometry_weight else COUNTS_ONLY
+    if model.head.geometry_weight:
+        return ""
+    return VECTORS_ONLY if model.reads_partners else COUNTS_ONLY
 
 
 class ModelScorer:
@@ -53,7 +62,7 @@ class ModelScorer:
     @property
     def spec(self) -> PlanSpec:
         """What the model's configuration asks of the plan."""
-        return PlanSpec.of(self.model.config, self.model.shape.mean_gap)
+        return self.model.plan_spec
 
     def fit(self, split: Split, question: Question) -> None:
         """Nothing: the weights were learned by `tsnn train`."""
@@ -87,6 +96,8 @@ class ModelScorer:
         own = compared.scalars
         if own is None:
             own = scalars(compared.geometry, model.head.weights().rho_kappa, model.config.model)
-        average = Compared(compared.geometry, scalars=own.mean(0).expand_as(own))  # the vectors go too
+        average = Compared(
+            compared.geometry, scalars=own.mean(0).expand_as(own), partners=own.new_zeros(len(own), COLUMNS)
+        )
         data = model.data_features(plan)
         return model.decode(compared, plan, stream, data), model.decode(average, plan, stream, data)

@@ -120,8 +120,8 @@ class Questions(ABC):
         return [*notes, *([BOTH_ENDS] if self.split.stream.undirected else [])]
 
     def choice(self, figures: Mapping[str, float]) -> float:
-        """What chooses heads, epochs and settings, of the figures of the validation rows."""
-        return figures[self.metric]
+        """What chooses heads, epochs and settings, of the figures of the validation rows; in per cent."""
+        return figures[self.metric] * (100 if self.metric == "mrr" else 1)
 
     def validation(self, answers: F64) -> float:
         """The same from answers, to rounding and without the rest."""

@@ -19,13 +19,16 @@ from tsnn.model.attention import NeighborAttention
 from tsnn.model.features import feature_matrix, feature_names, feature_tensor
 from tsnn.model.geometry import Geometry, compare, rotate
 from tsnn.model.head import NUM_SCALARS, Head, ScoreParts, scalars, score
-from tsnn.model.learned import LearnedStalks
+from tsnn.model.partners import COLUMNS as PARTNER_COLUMNS
+from tsnn.model.partners import Partners
+from tsnn.model.partners import compare as compare_partners
 from tsnn.model.time_encoding import encode_gap
 from tsnn.model.updater import Updater
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.plan.facts import COLUMN
+from tsnn.plan.planner import PlanSpec
 from tsnn.transfer import send
-from tsnn.types import I32, I64, Bool
+from tsnn.types import I32, Bool
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Compared(NamedTuple):
     source: Source | None = None
     difference: Tensor | None = None  # q - g, in synchronized coordinates
     scalars: Tensor | None = None  # `tsnn.model.head.scalars`, where they are made already
+    partners: Tensor | None = None  # `tsnn.model.partners.compare`, likewise
 
 
 class TSNN(nn.Module):
@@ -81,8 +85,8 @@ class TSNN(nn.Module):
         self.updater = Updater(model, shape.msg_dim + model.time_dim + relation_dim + self.has_role)
         if model.attention:
             self.attention = NeighborAttention(model, relation_dim)
-        if model.stalks == "learned":
-            self.learned = LearnedStalks(model, shape.num_nodes, relation_dim)
+        if model.partners:
+            self.partners = Partners(model, shape.num_nodes, relation_dim)
         num_features = len(feature_names(config.features))
         for name, size in (("msg", shape.msg_dim), ("feature", num_features)):
             self.register_buffer(f"{name}_shift", torch.zeros(size))
@@ -90,7 +94,12 @@ class TSNN(nn.Module):
         psi = NUM_SCALARS + num_features + relation_dim + 2 * type_dim
         psi += 2 * model.time_dim * config.features.encoded_gaps
         psi += model.stalk_dim * config.features.transported_difference
+        psi += PARTNER_COLUMNS * model.partners
         self.head = Head(model, psi, shape.num_relations)
+        if model.partners:  # like states, it enters a trained head without disturbing it
+            with torch.no_grad():
+                first, _ = self.head.weights().layers[0]
+                first[:, -PARTNER_COLUMNS:] = 0.0
 
     @property
     def has_role(self) -> bool:
@@ -98,15 +107,15 @@ class TSNN(nn.Module):
         return self.config.model.role and not self.shape.undirected
 
     @property
-    def has_learned(self) -> bool:
+    def reads_partners(self) -> bool:
         """Whether something was learned of single nodes that scores are better with."""
-        return hasattr(self, "learned") and bool(self.learned.on)
+        return hasattr(self, "partners") and bool(self.partners.on)
 
     @property
-    def reads_vectors(self) -> bool:
-        """Whether the score needs states themselves, and not only what compiled code makes of them."""
-        config = self.config
-        return config.model.attention or config.features.transported_difference or self.has_learned
+    def plan_spec(self) -> PlanSpec:
+        """What the plan has to compute for this model as it is now."""
+        spec = PlanSpec.of(self.config, self.shape.mean_gap)
+        return spec.with_partners(self.config) if self.reads_partners else spec
 
     @property
     def dtype(self) -> torch.dtype:
@@ -142,9 +151,7 @@ class TSNN(nn.Module):
         """The sources' states as the score uses them: refined by attention, framed for their relation."""
         h = versions.h[self._index(plan.src_h)]
         F = versions.F[self._index(plan.src_F)]
-        if self.has_learned:
-            h = self._through_partners(self.learned.share * h, F, versions, plan)
-        elif self.config.model.attention:
+        if self.config.model.attention:
             h = self._attend(h, F, versions, plan, generator)
         return Source(h, F + self.relation_bias(plan) if hasattr(self, "frame_bias") else F)
 
@@ -162,25 +169,21 @@ class TSNN(nn.Module):
         """
         q = rotate(source.F, source.h, self.config.model)
         if trainable is None:
-            h, g = self.synchronized(versions, plan.cand, plan.cand_h, plan.cand_F)
+            h, g = self._synchronized(versions, plan.cand_h, plan.cand_F)
         else:  # a few of many: no graph for the rest
             with torch.no_grad():
-                h, g = self.synchronized(versions, plan.cand, plan.cand_h, plan.cand_F)
+                h, g = self._synchronized(versions, plan.cand_h, plan.cand_F)
             own = np.flatnonzero(trainable)
-            h_own, g_own = self.synchronized(versions, plan.cand[own], plan.cand_h[own], plan.cand_F[own])
+            h_own, g_own = self._synchronized(versions, plan.cand_h[own], plan.cand_F[own])
             at = self._index(own)
             h, g = h.index_copy(0, at, h_own), g.index_copy(0, at, g_own)
         query = self.query_of_candidate(plan)
         geometry, difference = compare(q[query], g, source.h.square().sum(-1)[query], h.square().sum(-1))
         return Compared(geometry, source, difference)
 
-    def stalks(self, h: Tensor, nodes: Tensor) -> Tensor:
-        """Stalks as they are read of others: what the recurrence keeps, and what was learned of the node."""
-        return self.learned.share * h + self.learned.of(nodes) if self.has_learned else h
-
-    def synchronized(self, versions: Versions, nodes: I64, rows_h: I32, rows_F: I32) -> tuple[Tensor, Tensor]:
+    def _synchronized(self, versions: Versions, rows_h: I32, rows_F: I32) -> tuple[Tensor, Tensor]:
         """Stalks of these versions, and the same in synchronized coordinates."""
-        h = self.stalks(versions.h[self._index(rows_h)], self._index(nodes))
+        h = versions.h[self._index(rows_h)]
         return h, rotate(versions.F[self._index(rows_F)], h, self.config.model)
 
     def query_of_candidate(self, plan: ScorePlan) -> Tensor:
@@ -230,6 +233,8 @@ class TSNN(nn.Module):
             columns += [self._encoded(plan, "src_gap"), self._encoded(plan, "dst_gap")]
         if features.transported_difference:
             columns.append(self._local_difference(compared, query))
+        if model.partners:
+            columns.append(self._partner_columns(compared, plan))
         bank_count = self._tensor(plan.facts[:, COLUMN["bank_count"]])
         return score(_beside(columns), bank_count, weights, model, relation)
 
@@ -240,31 +245,35 @@ class TSNN(nn.Module):
         local = rotate(compared.source.F[query], compared.difference, self.config.model, transpose=True)
         return self.head.geometry_weight * local
 
+    def _partner_columns(self, compared: Compared, plan: ScorePlan) -> Tensor:
+        if not self.reads_partners:
+            return torch.zeros(len(plan.cand), PARTNER_COLUMNS, dtype=self.dtype, device=self.device)
+        if compared.partners is not None:
+            return compared.partners
+        z = self.read_partners(plan)[self.query_of_candidate(plan)]
+        return compare_partners(z, self.partners.of(self._index(plan.cand)))
+
+    def read_partners(self, plan: ScorePlan) -> Tensor:
+        """z of every source: what it turned to lately."""
+        relation = self.relation(self._index(plan.nbr_type)) if self.shape.num_relations else None
+        present = torch.arange(plan.nbr.shape[1], device=self.device) < self._index(plan.nbr_len)[:, None]
+        gaps = self._tensor(plan.nbr_gap) / self.shape.mean_gap
+        return self.partners.read(self._index(plan.nbr), gaps, relation, present)
+
     def _encoded(self, plan: ScorePlan, fact: str) -> Tensor:
         gap = self._tensor(plan.facts[:, COLUMN[fact]])
         return encode_gap(gap, self.config.model.time_dim, self.time_scale)
-
-    def _through_partners(self, h: Tensor, F: Tensor, versions: Versions, plan: ScorePlan) -> Tensor:
-        aligned, present = self._partners(F, versions, plan)
-        relation = self.relation(self._index(plan.nbr_type)) if self.shape.num_relations else None
-        read: Tensor = self.learned(h, aligned, self._tensor(plan.nbr_gap) / self.shape.mean_gap, relation, present)
-        return read
-
-    def _partners(self, F: Tensor, versions: Versions, plan: ScorePlan) -> tuple[Tensor, Tensor]:
-        """Stalks of each source's recent partners, transported into its frame F; and which of them are there."""
-        model = self.config.model
-        h = self.stalks(versions.h.detach()[self._index(plan.nbr_h)], self._index(plan.nbr))
-        common = rotate(versions.F.detach()[self._index(plan.nbr_F)], h, model)
-        present = torch.arange(plan.nbr_h.shape[1], device=self.device) < self._index(plan.nbr_len)[:, None]
-        return rotate(F.unsqueeze(1), common, model, transpose=True), present
 
     def _attend(
         self, h: Tensor, F: Tensor, versions: Versions, plan: ScorePlan, generator: torch.Generator | None
     ) -> Tensor:
         model = self.config.model
-        aligned, present = self._partners(F, versions, plan)
+        h_w = versions.h.detach()[self._index(plan.nbr_h)]
+        common = rotate(versions.F.detach()[self._index(plan.nbr_F)], h_w, model)
+        aligned = rotate(F.unsqueeze(1), common, model, transpose=True)
         code = encode_gap(self._tensor(plan.nbr_gap), model.time_dim // 2, self.time_scale)
         relation = self.relation(self._index(plan.nbr_type)) if self.shape.num_relations else None
+        present = torch.arange(plan.nbr_h.shape[1], device=self.device) < self._index(plan.nbr_len)[:, None]
         refined: Tensor = self.attention(h, aligned, code, relation, present, generator)
         return refined
 

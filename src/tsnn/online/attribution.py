@@ -82,7 +82,7 @@ def _players(standpoint: Standpoint) -> list[str]:
     """What the scores of two destinations of one source can differ by."""
     model, read = standpoint.state.model, facts_read(standpoint)
     players = [group for group in GROUPS if any(ABOUT[fact] == group for fact in read) and group != "source"]
-    if model.head.geometry_weight:
+    if model.head.geometry_weight or model.reads_partners:
         players.append("states")
     if model.shape.num_types and model.config.model.residual:
         players.append("kind")

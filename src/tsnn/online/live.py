@@ -27,7 +27,7 @@ from tsnn.online.event import Event
 from tsnn.online.history import History
 from tsnn.online.ids import GrowingIds
 from tsnn.plan.counters import Counters
-from tsnn.plan.planner import Planner, PlanSpec
+from tsnn.plan.planner import Planner
 from tsnn.training.run import state_tensors
 from tsnn.types import I64, U64
 
@@ -108,27 +108,26 @@ class GrowingStore(StateStore):
         if settled and self._kept_nodes:
             kept = np.flatnonzero(self._slot[nodes] >= 0)
             slots = self._slot[nodes][kept]
-            own = np.arange(self.num_nodes)[nodes][kept]
+            h = torch.cat(self._kept_h)[slots]
             g, norm2 = g.clone(), norm2.clone()
-            g[kept], norm2[kept] = self._read(own, torch.cat(self._kept_h)[slots], torch.cat(self._kept_F)[slots])
+            g[kept] = self._synchronize(h, torch.cat(self._kept_F)[slots])
+            norm2[kept] = h.square().sum(-1)
         return g, norm2
 
     def settled_apart(self) -> tuple[I64, Tensor, Tensor]:
         """Nodes whose settled state is not their latest, with g and |h|^2 of the settled one."""
         if not self._kept_nodes:
             return np.zeros(0, np.int64), self._g[:0], self._norm2[:0]
-        nodes = np.concatenate(self._kept_nodes)
-        return nodes, *self._read(nodes, torch.cat(self._kept_h), torch.cat(self._kept_F))
+        h = torch.cat(self._kept_h)
+        return np.concatenate(self._kept_nodes), self._synchronize(h, torch.cat(self._kept_F)), h.square().sum(-1)
 
     def unseen(self, keys: U64) -> tuple[Tensor, Tensor]:
         """g and |h|^2 of nodes that the state has never heard of."""
-        behind = np.full(len(keys), self.num_nodes)  # nothing was learned of them, whichever they are
-        return self._read(behind, *self.initial(keys))
+        h, F = self.initial(keys)
+        return self._synchronize(h, F), h.square().sum(-1)
 
-    def _read(self, nodes: I64, h: Tensor, F: Tensor) -> tuple[Tensor, Tensor]:
-        """g = U h and |h|^2 of these nodes, h being the stalk as it is read of others."""
-        stalks = self._model.stalks(h, torch.from_numpy(nodes))
-        return rotate(F, stalks, self._model.config.model), stalks.square().sum(-1)
+    def _synchronize(self, h: Tensor, F: Tensor) -> Tensor:
+        return rotate(F, h, self._model.config.model)
 
     def _refresh(self, block: int = 65_536) -> None:
         stale = np.flatnonzero(~self._fresh[: self.num_nodes])
@@ -136,7 +135,8 @@ class GrowingStore(StateStore):
             nodes = stale[start : start + block]
             h, F = self.gather(nodes)
             index = torch.from_numpy(nodes)
-            self._g[index], self._norm2[index] = self._read(nodes, h, F)
+            self._g[index] = self._synchronize(h, F)
+            self._norm2[index] = h.square().sum(-1)
             self._fresh[nodes] = True
 
     def settled_snapshot(self) -> dict[str, Tensor]:
@@ -157,7 +157,7 @@ class LiveState:
 
     def __init__(self, model: TSNN, ids: GrowingIds, saved: dict[str, Tensor]) -> None:
         self.model, self.ids = model, ids
-        self.spec = PlanSpec.of(model.config, model.shape.mean_gap)
+        self.spec = model.plan_spec
         reference = model.config.train.engine == "reference"
         self.engine = Engine() if reference else ServingEngine(model)
         self.origin: Any = saved["origin"].numpy()[()]

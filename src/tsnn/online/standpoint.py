@@ -16,6 +16,7 @@ from tsnn.data.queries import Queries
 from tsnn.engine.geometry import distances
 from tsnn.memory.versions import Versions
 from tsnn.model.geometry import Geometry, rotate
+from tsnn.model.partners import compare as compare_partners
 from tsnn.model.tsnn import Compared, Source
 from tsnn.online.live import LiveState, Moment
 from tsnn.plan.chunk import ChunkPlan, ScorePlan
@@ -52,6 +53,7 @@ class Standpoint:
     stream: EventStream  # without rows: the node types
     source: Source
     q: Tensor  # the source in synchronized coordinates
+    z: Tensor | None  # what it turned to lately, where vectors of partners are read
 
     @cached_property
     def related(self) -> I64:
@@ -74,8 +76,10 @@ class Standpoint:
         distances(g.numpy(), self.q[0].numpy(), *scalars.numpy())
         own = self.source.h.square().sum(-1).expand(len(cand))
         geometry = Geometry(scalars[0], scalars[1], own, norm2)
-        difference = self.q - g if self.state.model.config.features.transported_difference else None
-        return Compared(geometry, self.source, difference)
+        model = self.state.model
+        difference = self.q - g if model.config.features.transported_difference else None
+        partners = None if self.z is None else compare_partners(self.z, model.partners.of(torch.from_numpy(cand)))
+        return Compared(geometry, self.source, difference, partners=partners)
 
     def _coordinates(self, cand: I64) -> tuple[Tensor, Tensor]:
         """g and |h|^2 of the candidates; those of a run of neighboring indices are read in place, without a copy."""
@@ -118,7 +122,8 @@ def stand(state: LiveState, src: Hashable, names: Sequence[Hashable], t: Any, ed
     model = state.model
     source = model.source(Versions(h, F, h.new_zeros(0), h.new_zeros(0)), plan.score)
     q = rotate(source.F, source.h, model.config.model)
-    return Standpoint(state, moment, u, t, edge_type, tuple(strangers), stream, source, q), cand
+    z = model.read_partners(plan.score)[0] if model.reads_partners else None
+    return Standpoint(state, moment, u, t, edge_type, tuple(strangers), stream, source, q, z), cand
 
 
 @torch.no_grad()

@@ -38,7 +38,7 @@ class PlanSpec(Options):
             common_neighbors=features.common_neighbors,
             two_hop=features.two_hop,
             successor=features.successor,
-            attention=model.num_neighbors if model.attention or model.stalks == "learned" else 0,
+            attention=model.num_neighbors if model.attention else 0,
             walk_dim=features.walk_dim if features.walks else 0,
             walk_rate=1.0 / (features.walk_decay * mean_gap),
             activity_rate=1.0 / (features.activity_decay * mean_gap),
@@ -48,6 +48,10 @@ class PlanSpec(Options):
     def without_states(self) -> PlanSpec:
         """The same facts, without the neighbor lists of the recurrence and of attention."""
         return self._replace(num_neighbors=0, attention=0, buffer=self.ring)
+
+    def with_partners(self, config: Config) -> PlanSpec:
+        """The same with the recent partners of each query's source, which learned stalks are read through."""
+        return self._replace(attention=config.model.num_neighbors)
 
     @property
     def ring(self) -> int:

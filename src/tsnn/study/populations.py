@@ -20,7 +20,8 @@ from tsnn.study.jobs import Job, Outcome, make_record, split_of
 from tsnn.training.stacked import StackedTrainer
 from tsnn.training.turns import Turns, side_by_side
 
-ON_GPU = {"train.device": "cuda", "train.engine": "cuda"}
+# A population learns no vectors of partners.
+ON_GPU = {"train.device": "cuda", "train.engine": "cuda", "model.partners": False}
 
 
 def gpu() -> torch.device:

@@ -20,7 +20,6 @@ from tsnn.transfer import send
 _BETAS = (0.9, 0.999)  # these two are PyTorch's own
 _EPS = 1e-8
 _GEOMETRY = ("updater.frame_in", "updater.frame_out", "updater.theta", "frame_bias", "head.rho_kappa")
-_WARMED = ("head.", "learned.")
 
 
 def _rates(config: TrainConfig) -> dict[str, float]:
@@ -32,7 +31,7 @@ def _rates(config: TrainConfig) -> dict[str, float]:
 def _group(parameter: str) -> str:
     if parameter.startswith(_GEOMETRY):
         return "geometry"
-    return "head" if parameter.startswith(_WARMED) and parameter != "learned.share" else "rest"
+    return "head" if parameter.startswith("head.") else "rest"
 
 
 class FlatAdamW(torch.optim.AdamW):

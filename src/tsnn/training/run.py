@@ -106,7 +106,7 @@ class Run(Brief, Helpful):
         """Read a run folder."""
         folder = folder_of(folder)
         check_finished(folder, METRICS)
-        config = Config.build(folder / CONFIG)
+        config = Config.parse((folder / CONFIG).read_text())
         tensors, metadata = read_tensors(folder / WEIGHTS)
         model = TSNN(config, StreamShape(**json.loads(metadata["shape"]))).to(getattr(torch, config.train.dtype))
         model.load_state_dict(tensors)

@@ -28,7 +28,7 @@ from tsnn.model.losses import LOSSES, contrasted, total_loss
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.plan.ahead import ahead
 from tsnn.plan.chunk import ChunkPlan, ScorePlan
-from tsnn.plan.planner import Planner, PlanSpec, mean_gap
+from tsnn.plan.planner import Planner, mean_gap
 from tsnn.training.checkpoint import Journal, Position, load_checkpoint, restore_optimizer, save_checkpoint
 from tsnn.training.course import Course, cosine
 from tsnn.training.draw import TrainingRows
@@ -51,7 +51,7 @@ def build_model(config: Config, split: Split) -> TSNN:
     """A model for this stream, its weights drawn from the configured seed."""
     stream = split.stream
     gap = mean_gap(stream.t[: split.train_end])
-    learned = stream.num_nodes if config.model.stalks == "learned" else 0
+    learned = stream.num_nodes if config.model.partners else 0
     shape = StreamShape(stream.msg_dim, stream.num_relations, stream.num_types, gap, stream.undirected, learned)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
@@ -93,7 +93,7 @@ class Trainer:
         self._states = states
         self._progress = progress
         self.model = build_model(config, split)
-        self.planner = Planner(self.stream, PlanSpec.of(config, self.model.shape.mean_gap))
+        self.planner = Planner(self.stream, self.model.plan_spec)
         self.engine = pick_engine(config.train.engine, self.model.device)
         self.store = make_store(self.model, self.engine, self.stream.ids.keys)
         self.optimizer = FlatAdamW(self.model, config.train)
@@ -110,8 +110,8 @@ class Trainer:
         """Train to the end, from the last checkpoint if there is one."""
         self._resume()
         if self.course.warming:
-            warm = warm_up(self.model, self.split, self.rows, self.store)  # start from what the data alone says
-            self.course.head = warm._asdict()
+            # Start from what the data alone says (docs/decisions/0006).
+            self.course.head = warm_up(self.model, self.split, self.rows)._asdict()
             self._close()
         while not self.course.is_over:
             self._train_epoch()
@@ -137,7 +137,7 @@ class Trainer:
     def _train_epoch(self) -> None:
         """One pass over the training rows, from where the epoch stands."""
         self.model.train()
-        self.planner.reset_state()
+        self.planner = Planner(self.stream, self.model.plan_spec)
         if self.position.row == 0:
             self.store.reset_state()
             self.position.sums = []

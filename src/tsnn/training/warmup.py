@@ -6,14 +6,16 @@ best weights: adding states never makes a run worse on validation.
 
 A number for `train.warmup` is a number of epochs at a falling rate. "search" trains as long as validation rows gain by
 it, since streams differ in how long that is, and on several sets of columns, since on some streams what is counted
-beyond the floor only misleads: the best head of all is kept.
+beyond the floor only misleads: the best head of all is kept. Then vectors of partners are learned beside that head,
+and kept where validation rows are answered better with them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,9 +27,8 @@ from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.evaluation.evaluate import validation_questions
 from tsnn.evaluation.features import FLOOR
+from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.scorer import plan_blocks
-from tsnn.memory.store import StateStore
-from tsnn.memory.versions import Versions
 from tsnn.model.features import feature_matrix, features
 from tsnn.model.geometry import Geometry
 from tsnn.model.losses import data_losses, loss_weights
@@ -47,6 +48,7 @@ LR = 2e-3
 # Of a search:
 PATIENCE = 5  # epochs without a better one after which a head is trained enough
 MOST_EPOCHS = 40
+HOPELESS = 1.0  # below the best set of columns, in per cent: another one is given up after as many epochs
 MAX_TRIED = 40_000  # queries that sets of columns are compared on; the best of them goes on with all
 MAX_ASKED = 300_000  # candidates of the validation rows that heads are judged by; bounds memory
 BLOCKS_LEFT_OUT = {
@@ -55,54 +57,59 @@ BLOCKS_LEFT_OUT = {
     "the floor's": tuple(block for block in BLOCKS if not getattr(FLOOR, block)),
 }
 
-# Of learned stalks:
-LEARNED_EPOCHS = 10
-LEARNED_PATIENCE = 2
+# Of vectors:
+VECTOR_EPOCHS = 10  # at most
+VECTOR_PATIENCE = 2
 VECTOR_LR = 1e-2
-VECTOR_DECAY = 1e-2  # what a vector says has to be said again and again
+VECTOR_DECAY = 1e-2
+WORTH = 0.25  # what validation has to gain by them, in per cent: they cost time
 
 Judge = Callable[[TSNN], float]
 
 
 class WarmHead(NamedTuple):
-    """How a head was warmed: on which columns, for how many epochs, and for how many with learned stalks, if kept."""
+    """How a head was warmed: on which columns, for how many epochs, and how many more with vectors, if those stay."""
 
     columns: str
     epochs: int
-    learned: int = 0
+    partners: int = 0
 
 
-def warm_up(model: TSNN, split: Split, rows: TrainingRows, store: StateStore) -> WarmHead:
-    """Fit the standardization of the features and train the head on them, geometry off; then learned stalks.
-
-    States are those of the store, which are the first of all: no event has happened.
-    """
-    plan, rng = warm_plan(model, rows)
-    lesson = Lesson(model, plan, rows, Versions(store.h, store.F, store.h[:0, 0], store.h[:0, 0]))
+def warm_up(model: TSNN, split: Split, rows: TrainingRows) -> WarmHead:
+    """Fit the standardization of the features and train the head on them, geometry off; then vectors of partners."""
+    rng = _generator(model, rows)
+    lesson = Lesson(model, rows, rng)
     model.head.geometry_weight.fill_(0.0)
+    untrained = _weights(model)
     epochs = model.config.train.warmup
-    if epochs != "search":
+    asked = validation_questions(split, Question.of(model.config.train)).thinned(MAX_ASKED)
+    judge = lesson.judge(asked) if epochs == "search" or model.config.model.partners else None
+    if epochs == "search":
+        assert judge is not None
+        warm = _search(lesson, judge, rng)
+    else:
         optimizer = lesson.optimizer()
-        for factor, order in shuffled(len(plan), epochs, rng):
+        for factor, order in shuffled(len(lesson), epochs, rng):
             lesson.epoch(optimizer, order, factor)
         warm = WarmHead("all", epochs)
-        judge = lesson.judge(split) if hasattr(model, "learned") else None
-    else:
-        judge = lesson.judge(split)
-        warm = _search(lesson, judge, rng)
-    if hasattr(model, "learned") and judge is not None:
-        warm = warm._replace(learned=_learn_stalks(lesson, judge, rng))
+    if model.config.model.partners:
+        assert judge is not None
+        warm = warm._replace(partners=_learn_vectors(lesson, judge, rng, untrained, _worth(asked)))
     return warm
 
 
 def warm_plan(model: TSNN, rows: TrainingRows) -> tuple[ScorePlan, np.random.Generator]:
     """Facts of training events and of a few negatives each, in one pass over the rows; and what draws their order."""
-    rng = np.random.default_rng([model.config.train.seed, len(rows.cuts)])
+    rng = _generator(model, rows)
     return draw_plan(model, rows, rng), rng
 
 
+def _generator(model: TSNN, rows: TrainingRows) -> np.random.Generator:
+    return np.random.default_rng([model.config.train.seed, len(rows.cuts)])
+
+
 def draw_plan(model: TSNN, rows: TrainingRows, rng: np.random.Generator) -> ScorePlan:
-    """The same with other negatives and, of a longer stream, another sample of its rows."""
+    """Facts of training events, of a long stream of some of them, and of random negatives."""
     sample = np.arange(len(rows.cuts))
     if len(sample) > MAX_ROWS:
         sample = np.sort(rng.choice(sample, MAX_ROWS, replace=False))
@@ -111,13 +118,11 @@ def draw_plan(model: TSNN, rows: TrainingRows, rng: np.random.Generator) -> Scor
 
 
 def _planned(model: TSNN, stream: EventStream, queries: Asked) -> ScorePlan:
-    """Facts of queries, and the partners of their sources where those are read; version rows are nodes."""
-    spec = PlanSpec.of(model.config, model.shape.mean_gap)
-    attention = spec.attention if hasattr(model, "learned") else 0
-    blocks = plan_blocks(Planner(stream, spec.without_states()._replace(attention=attention)), queries)
-    plan = join([block.score for _, block in blocks])
-    src, cand = plan.src.astype(np.int32), plan.cand.astype(np.int32)
-    return replace(plan, src_h=src, src_F=src, cand_h=cand, cand_F=cand, nbr_h=plan.nbr, nbr_F=plan.nbr)
+    """Facts of queries, and the partners of their sources if those may be read."""
+    config = model.config
+    spec = PlanSpec.of(config, model.shape.mean_gap).without_states()
+    spec = spec.with_partners(config) if config.model.partners else spec
+    return join([block.score for _, block in plan_blocks(Planner(stream, spec), queries)])
 
 
 def shuffled(queries: int, epochs: int, rng: np.random.Generator) -> Iterator[tuple[float, I64]]:
@@ -129,11 +134,13 @@ def shuffled(queries: int, epochs: int, rng: np.random.Generator) -> Iterator[tu
 class Lesson:
     """A model's head, and the queries that it learns from."""
 
-    def __init__(self, model: TSNN, plan: ScorePlan, rows: TrainingRows, states: Versions) -> None:
+    def __init__(self, model: TSNN, rows: TrainingRows, rng: np.random.Generator) -> None:
         self.model, self.rows = model, rows
-        self._states = states
-        model.standardize(self._take(plan))
+        model.standardize(self._take(draw_plan(model, rows, rng)))
         self._standardize()
+
+    def __len__(self) -> int:
+        return len(self._plan)
 
     def _take(self, plan: ScorePlan) -> Tensor:
         """The plan to learn from, and its features as they are."""
@@ -144,7 +151,7 @@ class Lesson:
         return self._data
 
     def _standardize(self) -> None:
-        """The features as the head reads them; columns that are left out are 0."""
+        """The features as the head reads them."""
         self._data.sub_(self.model.feature_shift).div_(self.model.feature_scale)
 
     def redraw(self, rng: np.random.Generator) -> None:
@@ -152,28 +159,23 @@ class Lesson:
         self._take(draw_plan(self.model, self.rows, rng))
         self._standardize()
 
-    def __len__(self) -> int:
-        return len(self._plan)
-
     def optimizer(self) -> torch.optim.Optimizer:
-        """For all that a score without recurrence is made of."""
-        named = self.model.named_parameters()
-        own = [parameter for name, parameter in named if _is_learned_here(name) and parameter.requires_grad]
-        vectors = [parameter for parameter in own if parameter is self._vectors]
-        others = [parameter for parameter in own if parameter is not self._vectors]
-        groups: list[dict[str, Any]] = [{"params": others, "base": LR}]
-        if vectors:
-            groups.append({"params": vectors, "base": VECTOR_LR, "weight_decay": VECTOR_DECAY})
-        return torch.optim.AdamW(groups, lr=LR, weight_decay=self.model.config.train.weight_decay, fused=True)
-
-    @property
-    def _vectors(self) -> Tensor | None:
-        return self.model.learned.vectors if hasattr(self.model, "learned") else None
+        """For all of the score that needs no recurrence."""
+        model = self.model
+        vectors = [model.partners.vectors] if hasattr(model, "partners") else []
+        others = [
+            own for name, own in model.named_parameters() if not name.startswith(("updater.", "partners.vectors"))
+        ]
+        groups = [
+            {"params": others, "base": LR, "weight_decay": model.config.train.weight_decay},
+            {"params": vectors, "base": VECTOR_LR, "weight_decay": VECTOR_DECAY},
+        ]
+        return torch.optim.AdamW([group for group in groups if group["params"]], fused=True)
 
     def epoch(self, optimizer: torch.optim.Optimizer, order: I64, factor: float = 1.0) -> None:
-        """Learn from the queries in this order; columns that the model has switched off are 0."""
+        """Learn from the queries in this order."""
         self.model.train()
-        used = torch.isfinite(self.model.feature_scale).to(self.model.dtype)
+        used = torch.isfinite(self.model.feature_scale).to(self.model.dtype)  # what is left out is 0
         for group in optimizer.param_groups:
             group["lr"] = group["base"] * factor
         for start in range(0, len(order), BATCH):
@@ -183,31 +185,26 @@ class Lesson:
         model, width = self.model, 1 + NEGATIVES
         at = (queries[:, None] * width + np.arange(width)).ravel()
         data = self._data[torch.from_numpy(at).to(self._data.device)] * used
-        losses = data_losses(self.score(self._plan.pick(queries), data), width=width)
+        losses = data_losses(self._score(self._plan.pick(queries), data), width=width)
         weights = loss_weights(model.config.train.loss, model.dtype, model.device)
         optimizer.zero_grad(set_to_none=True)
         (losses * weights[: len(losses)]).sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
-    def score(self, plan: ScorePlan, data: Tensor | None = None) -> Tensor:
-        """Scores of a plan's candidates before any event: on data, and on learned stalks where they are on."""
-        model, states = self.model, self._states
-        if model.has_learned:
-            compared = model.candidate_geometry(model.source(states, plan), states, plan)
-        else:
-            nothing = torch.zeros(len(plan.cand), dtype=model.dtype, device=model.device)
-            compared = Compared(Geometry(nothing, nothing, nothing, nothing))
-        return model.decode(compared, plan, self.rows.stream, data).total
+    def _score(self, plan: ScorePlan, data: Tensor | None = None) -> Tensor:
+        nothing = torch.zeros(len(plan.cand), dtype=self.model.dtype, device=self.model.device)
+        compared = Compared(Geometry(nothing, nothing, nothing, nothing))
+        return self.model.decode(compared, plan, self.rows.stream, data).total
 
-    def judge(self, split: Split) -> Judge:
-        """What heads are worth on the validation rows, from facts that are planned once."""
-        questions = validation_questions(split, Question.of(self.model.config.train)).thinned(MAX_ASKED)
-        plan = _planned(self.model, split.stream, questions.asked)
+    def judge(self, questions: Questions) -> Judge:
+        """What the head is worth on these questions, from facts that are planned once."""
+        plan = _planned(self.model, questions.split.stream, questions.asked)
 
         @torch.no_grad()
         def measure(model: TSNN) -> float:
             model.eval()
-            parts = [self.score(plan.slice(at, at + BATCH)) for at in range(0, len(plan), BATCH)]
+            ends = [*range(0, len(plan), BATCH), len(plan)]
+            parts = [self._score(plan.slice(first, last)) for first, last in pairwise(ends)]
             scores: F64 = torch.cat(parts).double().cpu().numpy()
             return questions.validation(questions.answers(scores, plan.ptr))
 
@@ -219,11 +216,11 @@ def _search(lesson: Lesson, judge: Judge, rng: np.random.Generator) -> WarmHead:
     model = lesson.model
     scale, untrained = model.feature_scale.clone(), _weights(model)
     tried = rng.permutation(len(lesson))[:MAX_TRIED]
-    found = {}
+    found: dict[str, tuple[float, int, dict[str, Tensor]]] = {}
     for name, left_out in BLOCKS_LEFT_OUT.items():
         _restore(model, untrained)
         _leave_out(model, scale, left_out)
-        found[name] = _until_enough(lesson, judge, tried, rng)
+        found[name] = _until_enough(lesson, judge, tried, rng, max([best for best, _, _ in found.values()], default=0))
     columns = max(found, key=lambda name: found[name][0])
     best, epochs, weights = found[columns]
     _leave_out(model, scale, BLOCKS_LEFT_OUT[columns])
@@ -237,9 +234,12 @@ def _search(lesson: Lesson, judge: Judge, rng: np.random.Generator) -> WarmHead:
 
 
 def _until_enough(
-    lesson: Lesson, judge: Judge, queries: I64, rng: np.random.Generator
+    lesson: Lesson, judge: Judge, queries: I64, rng: np.random.Generator, rival: float = 0.0
 ) -> tuple[float, int, dict[str, Tensor]]:
-    """Train on these queries until validation gains no more: its best figure, after how many epochs, the weights."""
+    """Train on these queries until validation gains no more, or is far below a rival's figure.
+
+    Its best figure, after how many epochs it was reached, and the weights of then.
+    """
     model, optimizer = lesson.model, lesson.optimizer()
     best = (-np.inf, 0, _weights(model))
     for epoch in range(1, MOST_EPOCHS + 1):
@@ -247,54 +247,53 @@ def _until_enough(
         figure = judge(model)
         if figure > best[0]:
             best = (figure, epoch, _weights(model))
-        if epoch - best[1] >= PATIENCE:
+        if epoch - best[1] >= PATIENCE or (epoch >= PATIENCE and best[0] < rival - HOPELESS):
             break
     return best
 
 
-def _learn_stalks(lesson: Lesson, judge: Judge, rng: np.random.Generator) -> int:
-    """Learn a vector for each node, beside the warm head; kept if validation gains by it. For how many epochs."""
+def _learn_vectors(
+    lesson: Lesson, judge: Judge, rng: np.random.Generator, untrained: dict[str, Tensor], worth: float
+) -> int:
+    """Learn a vector for each node, together with a new head; both are kept if that is worth it. For how many epochs.
+
+    A head that is trained already leaves vectors little to learn.
+    """
     model, rows = lesson.model, lesson.rows
-    alone, best, epochs = _weights(model), judge(model), 0
-    kept = alone
+    own = model.partners
+    kept, best, epochs = _weights(model), judge(model) + worth, 0
     trained = np.concatenate([rows.stream.src[: rows.end], rows.stream.dst[: rows.end]])
-    model.learned.met[torch.from_numpy(np.unique(trained)) + 1] = True
-    model.learned.on.fill_(1.0)
-    model.learned.vectors.requires_grad_(True)
-    model.head.geometry_weight.fill_(1.0)
+    own.met[torch.from_numpy(np.unique(trained)).to(own.met.device) + 1] = True
+    own.on.fill_(1.0)
+    own.requires_grad_(True)
+    _restore(model, untrained)
     optimizer = lesson.optimizer()
     figures: list[float] = []
-    for epoch in range(LEARNED_EPOCHS):
-        model.learned.forgetting = torch.Generator().manual_seed(int(rng.integers(1 << 62)))
+    for epoch in range(VECTOR_EPOCHS):
         lesson.redraw(rng)
-        lesson.epoch(optimizer, rng.permutation(len(lesson)), linear(epoch, LEARNED_EPOCHS))
-        model.learned.forgetting = None
+        own.forgetting = torch.Generator().manual_seed(int(rng.integers(1 << 62)))
+        lesson.epoch(optimizer, rng.permutation(len(lesson)), linear(epoch, VECTOR_EPOCHS))
+        own.forgetting = None
         figures.append(judge(model))
         if figures[-1] > best:
             best, epochs, kept = figures[-1], epoch + 1, _weights(model)
-        if epoch - int(np.argmax(figures)) >= LEARNED_PATIENCE:
+        if epoch - int(np.argmax(figures)) >= VECTOR_PATIENCE:
             break
+    own.requires_grad_(False)
+    own.on.fill_(float(epochs > 0))
     _restore(model, kept)
-    model.learned.vectors.requires_grad_(
-        False
-    )  # what follows reads the stream in order, and would bend them to its end
-    if not epochs:
-        model.learned.on.fill_(0.0)
-        model.head.geometry_weight.fill_(0.0)
-    else:  # vectors are read through the frames they were learned in, until frames learn to move to some purpose
-        for parameter in model.updater.frame_out.parameters():
-            parameter.data.zero_()
     return epochs
 
 
-def _is_learned_here(parameter: str) -> bool:
-    return not parameter.startswith("updater.")
+def _worth(questions: Questions) -> float:
+    """What has to be gained: more than two standard errors, as if half of all answers changed sides by chance."""
+    positives = max(len(questions.asked), 1)
+    return WORTH + 100 / math.sqrt(positives)
 
 
 def _weights(model: TSNN) -> dict[str, Tensor]:
     """Copies of what is learned here."""
-    own = model.named_parameters()
-    return {name: value.detach().clone() for name, value in own if _is_learned_here(name)}
+    return {name: own.detach().clone() for name, own in model.named_parameters() if not name.startswith("updater.")}
 
 
 def _restore(model: TSNN, weights: dict[str, Tensor]) -> None:
