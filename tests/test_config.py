@@ -39,6 +39,7 @@ PAPER = {  # setting: its value in the text, or the switch that takes away what 
     "model.gate": 0.0,  # eq:edgebank_mixture
     "model.kappa": 1.0,  # eq:sgeo
     "model.kappa_scale": "softplus",
+    "model.partners": False,
     "model.quiet_geometry": False,
     "model.standardize_msg": False,
     "model.diffusion_steps": 1,
