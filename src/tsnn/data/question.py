@@ -19,6 +19,7 @@ from tsnn.errors import InputError
 from tsnn.types import I64, Bool, Visibility
 
 CANDIDATES = ("destinations", "all")
+OTHER_SOURCES = ("historical", "inductive")  # strategies whose negatives have another source than their positive
 _STRICT = Visibility("strict")
 
 
@@ -73,6 +74,11 @@ class Question:
                 "undirected data are read with --undirected, in Python with undirected=True."
             )
         return replace(self, direction=stream.direction)
+
+    @property
+    def sources_differ(self) -> bool:
+        """Whether a figure compares scores of different sources, so that who is active at all matters to it."""
+        return self.negatives in OTHER_SOURCES
 
     def cuts(self, split: Split) -> I64:
         """For each row of the split, how many rows from the start its answer may know of."""

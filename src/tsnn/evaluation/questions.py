@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from tsnn.evaluation.card import UPDATES, Card, Result, data_card, split_card, v
 from tsnn.evaluation.metrics import quick_average_precision, rank_metrics, ranks
 from tsnn.types import F64, I64, Bool
 
+Figures = dict[str, float]  # of one set, by metric
 BOTH_ENDS = "undirected events: either end is asked for the other, so an event is two positives"
 
 
@@ -83,12 +85,23 @@ class Questions(ABC):
         """How the positives of every set fared."""
 
     @abstractmethod
-    def figures(self, own: Outcomes) -> dict[str, float]:
+    def figures(self, own: Outcomes) -> Figures:
         """The figures of one set."""
 
     @abstractmethod
     def negatives(self) -> dict[str, Any]:
         """What the card says of the negatives."""
+
+    def metrics(self, answers: F64) -> dict[str, Figures]:
+        """Figures of every set."""
+        return {name: self.figures(own) for name, own in self.outcomes(answers).items()}
+
+    @cached_property
+    def ceilings(self) -> dict[str, Figures]:
+        """What nobody can exceed but by luck, of every set: some negatives are true (`tsnn.evaluation.oracle`)."""
+        from tsnn.evaluation.oracle import ceilings
+
+        return ceilings(self)
 
     def result(self, scorer: str, answers: F64) -> Result:
         """Figures of every set, with their card."""
@@ -107,6 +120,7 @@ class Questions(ABC):
             versions=versions(),
             notes=self._notes(found),
             positives={name: len(own.rows) for name, own in fared.items()},
+            ceilings=self.ceilings,
         )
         return Result(scorer, stream.name, found, card)
 

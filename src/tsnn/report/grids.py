@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tsnn.evaluation.formats import Cell, Figure, Grid, csv_text, latex, markdown, summary, tidy
+from tsnn.evaluation.formats import CEILING, UNKNOWN, Cell, Figure, Grid, csv_text, latex, markdown, summary, tidy
 from tsnn.report.view import View
 
 SETS = {"val": "Validation", "new_val": "Validation, new nodes", "test": "Test", "new_test": "Test, new nodes"}
@@ -104,7 +104,11 @@ def set_grids(views: Sequence[View]) -> Iterator[SetGrid]:
         if there:
             rows: list[list[Cell]] = [[method.name, *((method.figure(part, m),) for m in metrics)] for method in there]
             head = ["scorer", *(METRICS[m] for m in metrics)]
-            yield SetGrid(Grid(title, head, rows, down=True), [m.own for m in there], counts.get(part))
+            own = [method.own for method in there]
+            if reach := views[0].card.get("ceilings", {}).get(part):
+                rows.append([CEILING, *(str(Figure(reach[m])) if m in reach else UNKNOWN for m in metrics)])
+                own.append(False)
+            yield SetGrid(Grid(title, head, rows, down=True), own, counts.get(part))
 
 
 def counted(title: str, events: int | None) -> str:

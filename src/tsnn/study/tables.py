@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tsnn.evaluation.baselines import COMPARED
+from tsnn.evaluation.baselines import compared
 from tsnn.evaluation.catalog import list_data
 from tsnn.evaluation.formats import summary
 from tsnn.study.jobs import Job
@@ -42,7 +42,7 @@ class Table:
     visibilities: tuple[str, ...] = VISIBILITIES
     seeds: int = 5
     variants: dict[str, Overrides] = field(default_factory=lambda: {"full": {}})
-    baselines: tuple[str, ...] = COMPARED
+    baselines: tuple[str, ...] = compared()
 
     @property
     def yardstick(self) -> str:

@@ -69,7 +69,7 @@ def train(
     validate = _Validation(validation_questions(split, question))
     with closing(TensorBoard(folder / "tensorboard")) if config.train.tensorboard else nullcontext() as board:
         model, course = Trainer(config, split, validate, folder, progress, board, validate.states).run()
-    rivals = compared_baselines(split.stream, config.train.seed) if compare else []
+    rivals = compared_baselines(split.stream, question, config.train.seed) if compare else []
     for i, rival in enumerate(rivals):
         progress(i, len(rivals), f"fitting {rival.name}")
         rival.fit(split, question)
@@ -101,7 +101,7 @@ class _Validation:
         answers, health = Answers(self._questions), StateHealth(scorer, self._questions)
         replay(scorer, self._questions.split.stream, [answers, health])
         self._states = health.measure().to_dict()
-        return answers.result(scorer.name).metrics["val"][self._questions.metric]
+        return answers.metrics()["val"][self._questions.metric]
 
     def states(self) -> dict[str, float]:
         """Of the last weights that were validated."""
