@@ -120,6 +120,7 @@ class TrainConfig(_Section):
 
     visibility: str = "strict"
     candidates: Literal["destinations", "all"] = "destinations"  # who may be the answer
+    history: Literal["train", "full"] = "train"  # full: held-out nodes' rows do not train, but are seen when asked
     epochs: Natural = 10  # 0: the warm head alone, without states
     patience: Positive = 5
     warmup: Natural = 8  # epochs of the score head on data features alone, before states join in
@@ -161,6 +162,7 @@ class TrainConfig(_Section):
 LATER: dict[str, Any] = {
     "train.candidates": "destinations",
     "train.collisions": False,
+    "train.history": "train",
     "train.loss.geo_products": "raw",
     "model.stalks": "zero",
     "model.role": False,

@@ -165,7 +165,7 @@ class EdgeBank(Stateless):
         t = split.stream.t[: split.train_end]
         self._window = self.proportion * float(t[-1] - t[0]) if len(t) else 0.0
         if self.mode == "repeat_interval":
-            self._window_at = mean_repeat_gap(split.stream)
+            self._window_at = mean_repeat_gap(split.with_history(question.history).stream)
 
     def score(self, plan: Block, versions: None) -> F64:
         """Is the pair in memory as of the query's cut."""

@@ -97,6 +97,7 @@ def split_card(split: Split) -> dict[str, Any]:
         "val": split.val_end - split.train_end,
         "test": split.stream.num_events - split.val_end,
         "new_nodes": int(split.new_node.sum()),
+        **({"held_out": split.held_out} if split.held_out else {}),
     }
 
 

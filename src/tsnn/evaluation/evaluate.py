@@ -40,7 +40,7 @@ def evaluate(
     own = as_scorer(scorer)
     own.fit(split, question)
     spot_check(own, split, question)
-    found = figures(own, split.stream, questions, progress, f"evaluating {own.name}")
+    found = figures(own, questions.split.stream, questions, progress, f"evaluating {own.name}")
     told = remark_of(own.model) if isinstance(own, ModelScorer) else getattr(own, "remark", "")
     doubts = [f"{doubt}: it was answered with more than was asked." for doubt in beyond_luck(questions, found.metrics)]
     return replace(found, remark=" ".join([*filter(None, [told]), *doubts]))
@@ -64,7 +64,7 @@ def validation_metric(split: Split, question: Question) -> Callable[[Scorer], fl
 
     def measure(scorer: Scorer) -> float:
         answers = Answers(questions)
-        replay(scorer, split.stream, [answers])
+        replay(scorer, questions.split.stream, [answers])
         return answers.metrics()["val"][questions.metric]
 
     return measure

@@ -43,6 +43,7 @@ class Oracle(Stateless):
 
     def fit(self, split: Split, question: Question) -> None:
         """Learn the answers by heart, those of test rows too."""
+        split = split.with_history(question.history)
         stream = split.stream
         own = asks(stream, np.arange(stream.num_events))
         self._times = np.unique(stream.t)
@@ -89,7 +90,7 @@ def _find(ordered: NDArray[Any], wanted: NDArray[Any]) -> tuple[I64, Bool]:
 def fitted(questions: Questions) -> Oracle:
     """The oracle of what is asked."""
     oracle = Oracle()
-    oracle.fit(questions.split, questions.question)
+    oracle.fit(questions.trained, questions.question)
     return oracle
 
 

@@ -67,7 +67,8 @@ class Questions(ABC):
         strange = [name for name in sets or () if name not in self.sets]
         if strange:
             raise ConfigError(f"the {self.protocol} protocol has no set {strange[0]!r}; its own are {_and(self.sets)}.")
-        self.split = split
+        self.trained = split
+        self.split = split.with_history(question.history)  # whose rows are replayed and asked about
         self.question = replace(question, negatives=strategy).about(split.stream)
         self.names = sorted(sets or self.sets, key=self.sets.index)
 
@@ -107,11 +108,11 @@ class Questions(ABC):
         """Figures of every set, with their card."""
         fared = self.outcomes(answers)
         found = {name: self.figures(own) for name, own in fared.items()}
-        stream, visibility = self.split.stream, self.question.visibility
+        stream, visibility = self.trained.stream, self.question.visibility
         card = Card(
             protocol=self.protocol,
             data=data_card(stream),
-            split=split_card(self.split),
+            split=split_card(self.trained),
             question=self.question.to_card(),
             visibility=str(visibility),
             updates=UPDATES[visibility.kind] + "; the state runs on through train, validation and test",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tsnn.data.question import Question
 from tsnn.evaluation.formats import CEILING, UNKNOWN, Cell, Figure, Grid, csv_text, latex, markdown, summary, tidy
 from tsnn.report.view import View
 
@@ -89,7 +90,7 @@ def alike(views: Sequence[View]) -> list[list[View]]:
     for view in views:
         card = view.card
         asked = (card["data"]["fingerprint"], card["protocol"], card["visibility"], card["negatives"]["strategy"])
-        key = json.dumps([*asked, card.get("question")], sort_keys=True)
+        key = json.dumps([*asked, Question.from_card(card).to_card()], sort_keys=True)
         groups.setdefault(key, []).append(view)
     return list(groups.values())
 

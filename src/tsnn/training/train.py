@@ -74,11 +74,12 @@ def train(
         progress(i, len(rivals), f"fitting {rival.name}")
         rival.fit(split, question)
         progress(i + 1, len(rivals), f"fitting {rival.name}")
-    scorer = ModelScorer(model, split.stream)
     questions = make_questions(split, question)
-    final, health = FinalState(scorer, split.stream), StateHealth(scorer, questions)
+    seen = questions.split.stream
+    scorer = ModelScorer(model, seen)
+    final, health = FinalState(scorer, seen), StateHealth(scorer, questions)
     listeners = [final, health, *follow(scorer, questions)]
-    results = _figures(scorer, split.stream, questions, rivals, listeners, progress)
+    results = _figures(scorer, seen, questions, rivals, listeners, progress)
     metrics, *baselines = (result.to_dict() for result in results)
     if compare:
         metrics["baselines"] = baselines
