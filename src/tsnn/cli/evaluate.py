@@ -37,7 +37,9 @@ def evaluate(
     negatives: Annotated[str | None, typer.Option(help=f"{_STRATEGIES}. By default the first.")] = None,
     history: Annotated[
         str | None,
-        typer.Option(help="full: what DGB keeps out of training may be seen when asked; train: it may not, as by default."),
+        typer.Option(
+            help="full: what DGB keeps out of training may be seen when asked; train: it may not, as by default."
+        ),
     ] = None,
     seed: Seed = 0,
     json: Json = False,

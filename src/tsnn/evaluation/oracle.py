@@ -1,9 +1,9 @@
 """The ceiling: what a scorer would get that knows everything a question holds and all that happens.
 
-A scorer is told source, relation, candidate, time and the rows before the cut. Questions in which all of these are equal
-get equal scores from anybody, so a negative that has happened cannot be told from the positive that it repeats. Who
-knows every event can do no more than order (cut, time, source, relation, candidate) by how much likelier a positive is
-there than a negative; equal ones tie.
+A scorer is told source, relation, candidate, time and the rows before the cut. Questions in which all of these are
+equal get equal scores from anybody, so a negative that has happened cannot be told from the positive that it repeats.
+Who knows every event can do no more than order (cut, time, source, relation, candidate) by how much likelier a positive
+is there than a negative; equal ones tie.
 
 - Where negatives keep the source (random ones and all ranked lists), negatives fall evenly on the candidates, as many
   for each row of the source: the order is by the *share* of the source's rows of this moment that go to the candidate.

@@ -11,6 +11,7 @@ from pathlib import Path
 from tsnn.evaluation.formats import Figure
 from tsnn.files import write_text
 from tsnn.study.grids import Row, by_visibility, counts, difference, has_removals, metrics_of, table_lines, title
+from tsnn.study.published import table_of
 from tsnn.study.reproduce import write_formats
 from tsnn.study.statistics import OURS, average_ranks, collect, friedman, wilcoxon
 from tsnn.study.store import ResultStore
@@ -20,6 +21,8 @@ PAGE = Path("docs") / "results.md"
 HEADINGS = {
     "dgb": "DGB, transductive",
     "dgb-inductive": "DGB, inductive",
+    "dgb-historical": "DGB, historical negatives",
+    "dgb-inductive-negatives": "DGB, inductive negatives",
     "tgb": "TGB",
     "ablation": "Ablation, EdgeBank off",
     "sheaf": "What states and frames add",
@@ -111,10 +114,11 @@ def _statement(label: str, compared: list[tuple[Row, Row | None]], metric: str) 
 
 def _ranks(name: str, metric: str, rows: list[Row], visibility: str) -> list[str]:
     """Average ranks and tests, where enough data sets are there for them to mean anything."""
-    ours = {row["data"]: row["ours"][metric]["mean"] for row in rows if row["paper"] and metric in row["ours"]}
+    known = [row for row in rows if (row["paper"] or row["best_peer"]) and metric in row["ours"]]
+    ours = {row["data"]: row["ours"][metric]["mean"] for row in known}
     if len(ours) < 3 or name == "tgb":
         return []
-    scores = collect(name, metric, ours)
+    scores = collect(table_of(name, rows[0]["setting"]), metric, ours)
     best = sorted(average_ranks(scores).items(), key=lambda item: item[1])[:4]
     test, pair = friedman(scores), wilcoxon(scores, OURS, "TPNet")
     ranks = ", ".join(f"{method} {rank:.2f}" for method, rank in best)
