@@ -127,12 +127,12 @@ PARTS = {"transductive": "", "new_nodes": "-new-nodes"}
 def transcribe_peers(given: dict[str, Any]) -> dict[str, Any]:
     """Tables by negative strategy and nodes, and on which sets a method was run again after its leaks were closed."""
     closed = given["retrained_with_leaks_closed"]
-    tables: dict[str, Any] = {}
+    ends = [name + ending for name in STRATEGIES.values() for ending in PARTS.values()]
+    tables: dict[str, Any] = {name: {"label": "arXiv 2610.04869", "figures": {}} for name in ends}
     for part, ending in PARTS.items():
         for metric, strategies in given[part].items():
             for strategy, sets in strategies.items():
-                figures = tables.setdefault(STRATEGIES[strategy] + ending, {"label": "arXiv 2610.04869", "figures": {}})
-                figures["figures"][metric] = {
+                tables[STRATEGIES[strategy] + ending]["figures"][metric] = {
                     f"dgb:{data}": {method: {"mean": mean} for method, mean in row.items()}
                     for data, row in sets.items()
                 }

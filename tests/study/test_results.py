@@ -66,7 +66,7 @@ def test_every_figure_of_every_table_can_be_made_again_from_the_records():
             jobs = [Job(**records[key]["job"]) for key in row["jobs"]]
             of = {scorer: [job for job in jobs if job.scorer == scorer] for scorer in ("tsnn", *row["baselines"])}
             cell = Cell(row["data"], row["visibility"], row["variant"], row["configuration"], of.pop("tsnn"), of)
-            made = make_row(TABLES[name], cell, records)
+            made = make_row(TABLES[name], cell, records, row["setting"])
             assert {part: row[part] for part in made} == made
 
 
@@ -79,7 +79,7 @@ def test_no_stored_run_is_run_again_for_a_setting_that_came_later():
 
 
 def test_a_setting_that_came_later_tells_runs_apart_where_it_is_in_use():
-    words = ("all", "keyed", "kept", "log", "bounded")
+    words = ("all", "full", "keyed", "kept", "log", "bounded")
     for dotted, before in LATER.items():
         for other in words if isinstance(before, str) else (not before if isinstance(before, bool) else before + 0.5,):
             with suppress(ConfigError):  # a word of another setting

@@ -23,7 +23,9 @@ def reproduce(
     data: Annotated[
         list[str] | None, typer.Option(help="A data set of the table, or any address; may be given several times.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Seeds 0 .. N-1; by default as many as the paper has. 0: the baselines alone.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds 0 .. N-1; by default the paper's number. 0: the baselines alone.")
+    ] = None,
     visibility: Annotated[
         list[str] | None, typer.Option(help="strict, arrival or batch:N, several times; by default the table's.")
     ] = None,

@@ -20,7 +20,7 @@ from tsnn.study.figures import save_svg, table_figure
 from tsnn.study.grids import Row, document, latex_document
 from tsnn.study.jobs import MODEL, Job, Outcome, attempt, identity_of, study_split
 from tsnn.study.populations import ON_GPU, attempt_populations
-from tsnn.study.published import published
+from tsnn.study.published import NEW_NODES, published
 from tsnn.study.store import Record, ResultStore
 from tsnn.study.tables import TABLES, Cell, Overrides, Table, add_changes, addresses, is_stateless, make_rows
 from tsnn.study.workers import run_tasks
@@ -198,5 +198,6 @@ def _measured(rows: list[Row], records: dict[str, Record], table: Table) -> Iter
                     yield {**line, CEILING: stored_ceiling(row, line["metric"])}
 
 
-def _place(row: dict[str, Any]) -> tuple[str, ...]:
-    return row["visibility"], row["data"].lower(), row["data"], row["kind"], row["variant"], row["setting"]
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    same = (row["data"].lower(), row["data"], row["kind"], row["variant"])
+    return row["visibility"], row["setting"] == NEW_NODES, *same
