@@ -20,8 +20,12 @@ def table_lines(rows: list[Row]) -> list[str]:
     """One Markdown table per visibility, each under its own heading."""
     lines: list[str] = []
     for visibility, same in by_visibility(rows).items():
-        grid = removal_grid(same) if has_removals(same) else comparison_grid(same, metrics_of(same))
-        lines += [f"### {heading_of(visibility)}", "", *markdown(grid), ""]
+        lines += [f"### {heading_of(visibility)}", ""]
+        if has_removals(same):
+            lines += [*markdown(removal_grid(same)), ""]
+        else:
+            for metric in metrics_of(same):
+                lines += [f"{metric.upper()}:", "", *markdown(comparison_grid(same, [metric])), ""]
         if any(not counts(row) for row in same):
             lines += [NOT_COUNTED, ""]
     return lines

@@ -68,12 +68,14 @@ def closed(data: str) -> list[str]:
 def peers_alike(table: str, metrics: tuple[str, ...], data: str, visibility: str) -> dict[str, dict[str, Figure]]:
     """The peers that see what a visibility shows, with their figures; under `strict` those with their leaks closed."""
     kind = visibility.partition(":")[0]
-    methods = SAME_VISIBILITY.get(kind, ())
-    tables = [table]
-    if kind == "strict":
-        methods = tuple(dict.fromkeys([*methods, *closed(data)]))
-        tables = [CORRECTED[table], table] if table in CORRECTED else tables
-    found = {name: {m: cell for m in metrics if (cell := _first(tables, m, data, name))} for name in methods}
+    again = closed(data) if kind == "strict" else []
+    corrected = [CORRECTED[table]] if kind == "strict" and table in CORRECTED else []
+    found = {}
+    for name in dict.fromkeys([*SAME_VISIBILITY.get(kind, ()), *again]):
+        tables = (
+            corrected if corrected and name in again else [*corrected, table]
+        )  # a leak that was closed stays closed
+        found[name] = {m: cell for m in metrics if (cell := _first(tables, m, data, name))}
     return {name: row for name, row in found.items() if row}
 
 
