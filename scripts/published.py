@@ -1,6 +1,7 @@
-"""The paper's tables as data: reads the LaTeX, writes src/tsnn/study/published.json.
+"""Published tables as data: the paper's LaTeX, and the figures of a later comparison that closed the peers' leaks.
 
-python scripts/published.py PAPER.txt
+python scripts/published.py PAPER.txt           writes src/tsnn/study/published.json
+python scripts/published.py --peers PEERS.json  writes src/tsnn/study/peers.json
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 TARGET = Path(__file__).resolve().parents[1] / "src" / "tsnn" / "study" / "published.json"
+PEERS = TARGET.with_name("peers.json")
 OURS = "TSNN"
 NUMBER = re.compile(r"\d+\.\d+")
 ADDRESSES = {
@@ -118,5 +120,34 @@ def transcribe(paper: str) -> dict[str, Any]:
     }
 
 
+STRATEGIES = {"random": "dgb-corrected", "historical": "dgb-historical", "inductive": "dgb-inductive-negatives"}
+PARTS = {"transductive": "", "new_nodes": "-new-nodes"}
+
+
+def transcribe_peers(given: dict[str, Any]) -> dict[str, Any]:
+    """Tables by negative strategy and nodes, and on which sets a method was run again after its leaks were closed."""
+    closed = given["retrained_with_leaks_closed"]
+    ends = [name + ending for name in STRATEGIES.values() for ending in PARTS.values()]
+    tables: dict[str, Any] = {name: {"label": "arXiv 2610.04869", "figures": {}} for name in ends}
+    for part, ending in PARTS.items():
+        for metric, strategies in given[part].items():
+            for strategy, sets in strategies.items():
+                tables[STRATEGIES[strategy] + ending]["figures"][metric] = {
+                    f"dgb:{data}": {method: {"mean": mean} for method, mean in row.items()}
+                    for data, row in sets.items()
+                }
+    again = {method: sets if sets == "all" else [f"dgb:{data}" for data in sets] for method, sets in closed.items()}
+    return {"source": given["source"], "protocol": given["protocol"], "closed": again, "tables": tables}
+
+
+def written(tables: dict[str, Any]) -> str:
+    """As it stands in the package."""
+    return json.dumps(tables, indent=1) + "\n"
+
+
 if __name__ == "__main__":
-    TARGET.write_text(json.dumps(transcribe(Path(sys.argv[1]).read_text()), indent=1) + "\n")
+    *flag, source = sys.argv[1:]
+    if flag == ["--peers"]:
+        PEERS.write_text(written(transcribe_peers(json.loads(Path(source).read_text()))))
+    else:
+        TARGET.write_text(written(transcribe(Path(source).read_text())))

@@ -43,6 +43,7 @@ SCORERS = {
 } | {
     name: (lambda s, name=name: baseline(name))
     for entry in ROSTER.values()
+    if not entry.foresees
     for name in ([f"{entry.name}:{mode}" for mode in entry.modes] or [entry.name])
 }
 

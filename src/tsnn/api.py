@@ -127,6 +127,7 @@ def evaluate(
     protocol: str | None = None,
     candidates: str | None = None,
     negatives: str | None = None,
+    history: str | None = None,
     sets: str | Iterable[str] | None = None,
     seed: int = 0,
     progress: Watch = True,
@@ -142,6 +143,7 @@ def evaluate(
         protocol: "stream", "dgb" or "tgb"; by default that of the data.
         candidates: who may be the answer, "destinations" or "all"; by default what the run was trained for.
         negatives: how the protocol chooses them, by default its usual way.
+        history: "full" shows the rows that DGB keeps out of training, "train" does not; by default as the run's own.
         sets: only these, "test" for example; by default all that the protocol has.
         seed: of a baseline that learns.
         progress: True shows bars in a terminal or a notebook, False nothing; a function is told instead.
@@ -151,7 +153,7 @@ def evaluate(
     judged, split, usual = asked_of(scorer, data, seed, **columns)
     if asked is not visibility:
         asked = replace(usual, visibility=asked.visibility, negatives=None)
-    told: dict[str, Any] = {"candidates": candidates, "negatives": negatives}
+    told: dict[str, Any] = {"candidates": candidates, "negatives": negatives, "history": history}
     question = replace(asked, **{name: word for name, word in told.items() if word is not None})
     names = None if sets is None else (sets,) if isinstance(sets, str) else tuple(sets)
     with watched(progress) as show:

@@ -121,6 +121,7 @@ class TrainConfig(_Section):
 
     visibility: str = "strict"
     candidates: Literal["destinations", "all"] = "destinations"  # who may be the answer
+    history: Literal["train", "full"] = "train"  # full: held-out nodes' rows do not train, but are seen when asked
     epochs: Natural = 10  # 0: the warm head alone, without states
     patience: Positive = 5
     # Epochs of the score head on data features alone, before states join in; "search": as long as validation rows
@@ -164,6 +165,7 @@ class TrainConfig(_Section):
 LATER: dict[str, Any] = {
     "train.candidates": "destinations",
     "train.collisions": False,
+    "train.history": "train",
     "train.loss.geo_products": "raw",
     "model.stalks": "zero",
     "model.partners": False,

@@ -3,7 +3,7 @@ import pytest
 
 from tests.data.test_split import random_stream
 from tsnn.data.dgb import split_dgb
-from tsnn.data.events import make_stream
+from tsnn.data.events import NodeIds, make_stream
 from tsnn.data.negatives import DgbNegatives, NegativePool, draw_training_negatives
 from tsnn.data.question import Question
 from tsnn.data.split import split_by_time
@@ -46,6 +46,40 @@ def literal_negatives(split, segment, strategy, seed):
         else:
             out += [cand[i] for i in rs.choice(len(cand), size=len(batch), replace=False)]
     return rows, np.array(out)
+
+
+def two_sided(events=3000, sources=30, destinations=12):
+    rng = np.random.default_rng(2)
+    src, dst = rng.integers(0, sources, events), sources + rng.integers(0, destinations, events)
+    return make_stream(src, dst, np.arange(events) // 3, ids=NodeIds(range(1, sources + destinations + 1)))
+
+
+def test_all_nodes_are_drawn_from_sources_too_and_keep_the_source():
+    split = split_dgb(two_sided())
+    for segment in ("test", "new_test"):
+        drawn = DgbNegatives(split, segment, "all-nodes")
+        assert (drawn.neg_dst < 30).any(), "sources too"
+        assert (drawn.neg_dst >= 30).any()
+        assert drawn.neg_src.tolist() == split.stream.src[drawn.rows].tolist()
+        assert DgbNegatives(split, segment, "all-nodes").neg_dst.tolist() == drawn.neg_dst.tolist()
+
+
+def test_without_collisions_is_random_but_for_those_that_collide():
+    split = split_dgb(two_sided())
+    usual, own = DgbNegatives(split, "test"), DgbNegatives(split, "test", "no-collisions")
+    positive = split.stream.dst[own.rows]
+    collided = usual.neg_dst == positive
+    assert collided.any()
+    assert not (own.neg_dst == positive).any()
+    first = slice(0, 200)  # later batches draw from a generator that has moved on
+    assert (own.neg_dst[first] == usual.neg_dst[first])[~collided[first]].all()
+    assert set(own.neg_dst.tolist()) == set(usual.neg_dst.tolist())
+
+
+def test_a_single_destination_always_collides():
+    split = split_dgb(two_sided(destinations=1))
+    with pytest.raises(InputError, match="no other destination"):
+        DgbNegatives(split, "test", "no-collisions")
 
 
 @pytest.mark.parametrize("strategy", ["random", "historical", "inductive"])

@@ -21,6 +21,7 @@ from tsnn.evaluation.baselines import (
     Recency,
     baseline,
     best_edgebank_mode,
+    compared,
     mean_repeat_gap,
     quantile_of_sorted,
 )
@@ -193,6 +194,27 @@ def test_the_documentation_lists_every_baseline() -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/evaluation.md").read_text()
     for name, entry in ROSTER.items():
         assert f"| `{name}` | {entry.says} |" in page
+
+
+@pytest.mark.parametrize("visibility", ["strict", "arrival", "batch:7"])
+def test_source_recency_is_when_the_source_last_acted(visibility: str) -> None:
+    split = tied_split()
+    asked = every_row(split, visibility)
+    found = score_queries(baseline("source-recency"), split.stream, asked)
+    expected = replay(
+        split.stream,
+        asked,
+        lambda past, u, v, t: max((s - t for a, s in zip(past.src, past.t, strict=True) if a == u), default=-np.inf),
+    )
+    assert found.tolist() == expected
+    assert -np.inf in expected
+
+
+def test_source_recency_stands_beside_models_where_sources_differ() -> None:
+    assert set(compared(sources_differ=True)) - set(compared()) == {"source-recency"}
+    assert Question(negatives="historical").sources_differ
+    assert not Question(negatives="random").sources_differ
+    assert not Question().sources_differ
 
 
 def test_baselines_have_names() -> None:

@@ -6,7 +6,7 @@ import csv
 import json
 
 import tsnn
-from tsnn.evaluation.baselines import COMPARED
+from tsnn.evaluation.baselines import compared
 from tsnn.evaluation.replay import Listener
 
 DATA = "synthetic:roles:events=600,nodes=40"
@@ -43,7 +43,7 @@ def test_training_from_python_leaves_its_report_in_every_format(tmp_path):
     with (run.folder / "report.csv").open() as file:
         rows = list(csv.DictReader(file))
     scorers = {row["scorer"] for row in rows}
-    assert len(scorers) == 1 + len(COMPARED)
+    assert len(scorers) == 1 + len(compared())
     assert {(row["visibility"], row["negatives"], row["negatives_seed"], row["seed"]) for row in rows} == {
         ("strict", "random", "0", "0")
     }

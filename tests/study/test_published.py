@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from scripts.published import TARGET, transcribe
-from tsnn.study.published import best_peer, figures, paper_figure, peers_alike, published
+from scripts.published import PEERS, TARGET, transcribe, transcribe_peers, written
+from tsnn.study.published import (
+    LATER,
+    NEW_NODES,
+    best_peer,
+    figures,
+    paper_figure,
+    peers_alike,
+    published,
+    table_of,
+)
 from tsnn.study.tables import DGB, TGB
 
 PAPER = next((Path(__file__).resolve().parents[3] / "shared" / "paper").glob("*.txt"), None)
@@ -54,6 +63,40 @@ def test_a_cell_that_the_paper_leaves_empty_is_nothing():
 def test_the_best_peer_is_never_the_papers_own():
     assert best_peer("dgb", "ap", "dgb:CanParl") == {"method": "DyGFormer", "mean": 97.36, "std": 0.45}
     assert best_peer("dgb", "auc", "dgb:uci") == {"method": "TPNet", "mean": 96.79, "std": 0.05}
+
+
+def test_the_later_tables_are_what_the_parser_reads(need_data):
+    folder = need_data("published")
+    assert PEERS.read_text() == written(transcribe_peers(json.loads((folder / "peers-2026-10.json").read_text())))
+
+
+def test_every_later_table_is_whole():
+    for table in ("dgb-corrected", "dgb-historical", "dgb-inductive-negatives"):
+        for ending, metrics in (("", {"ap", "auc"}), ("-new-nodes", {"ap"})):
+            if (table, ending) == ("dgb-inductive-negatives", "-new-nodes"):
+                metrics = set()
+            assert set(published(table + ending)["figures"]) == metrics
+            for metric in metrics:
+                assert {len(row) for row in figures(table + ending, metric).values()} == {13}
+                assert len(figures(table + ending, metric)) == 6
+            assert published(table + ending)["label"] == LATER
+    assert best_peer("dgb-historical", "ap", "dgb:uci") == {"method": "SFS+activity", "mean": 96.0}
+    assert table_of("dgb-historical", NEW_NODES) == "dgb-historical-new-nodes"
+    assert table_of("dgb-inductive", "inductive") == "dgb-inductive"
+
+
+def test_under_strict_peers_stand_with_their_leaks_closed():
+    parliament = peers_alike("dgb", ("ap", "auc"), "dgb:CanParl", "strict")
+    assert parliament["TPNet"] == {"ap": {"mean": 80.06}, "auc": {"mean": 86.54}}
+    assert parliament["DyGFormer"]["ap"] == {"mean": 61.99}
+    assert parliament["TGAT"]["ap"] == {"mean": 70.73, "std": 0.72}, "not measured again"
+    congress = peers_alike("dgb", ("ap",), "dgb:USLegis", "strict")
+    assert (congress["TPNet"]["ap"]["mean"], congress["DyGFormer"]["ap"]["mean"]) == (68.73, 71.11)
+    assert "TPNet" not in peers_alike("dgb", ("ap",), "dgb:mooc", "strict"), "there it sees rows of earlier batches"
+    assert peers_alike("dgb", ("ap",), "dgb:CanParl", "batch:200")["NAT"]["ap"]["mean"] == 79.72
+    new = peers_alike("dgb-inductive", ("ap", "auc"), "dgb:CanParl", "strict")["DyGFormer"]
+    assert new == {"ap": figures("dgb-corrected-new-nodes", "ap")["dgb:CanParl"]["DyGFormer"]}
+    assert "auc" not in new, "the AUC with the leak is no stand-in for one that nobody measured again"
 
 
 def test_peers_that_see_the_same():

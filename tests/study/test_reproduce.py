@@ -14,19 +14,24 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.evaluation.streams import tied_stream
 from tests.study.small import DATA, SETTINGS, small_study
 from tsnn.cli.reproduce import reproduce as command
 from tsnn.config import CONFIGS, Config
+from tsnn.data.question import Question
 from tsnn.errors import ConfigError, InputError, RunError
-from tsnn.evaluation.baselines import COMPARED
+from tsnn.evaluation.baselines import baseline, compared
+from tsnn.evaluation.evaluate import evaluate
 from tsnn.evaluation.formats import summary
 from tsnn.evaluation.metrics import link_metrics
 from tsnn.study import reproduce as module
+from tsnn.study.ceilings import refresh
+from tsnn.study.grids import table_lines
 from tsnn.study.jobs import Job, attempt, identity_of, run_job, shuffle_ties, study_split
 from tsnn.study.reproduce import Study, config_path, plan, reproduce, run_missing, write_summary
 from tsnn.study.store import ResultStore
 from tsnn.study.tables import DGB, TABLES, addresses
-from tsnn.types import unwatched
+from tsnn.types import Visibility, unwatched
 
 FLAGS = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
 
@@ -45,7 +50,7 @@ def test_a_row_says_everything(stored):
         assert ours["mean"] == pytest.approx(np.mean(ours["values"]))
         assert ours["std"] == pytest.approx(np.std(ours["values"], ddof=1))
         assert ours["values"][0] != ours["values"][1], "two seeds are two models"
-    assert set(row["baselines"]) == set(COMPARED)
+    assert set(row["baselines"]) == set(compared())
     assert row["baselines"]["features"]["ap"]["std"] is not None
     assert row["baselines"]["edgebank"]["ap"]["std"] is None, "a heuristic has no seed"
     assert row["paper"] is None
@@ -81,6 +86,84 @@ def test_nothing_is_run_twice(stored, monkeypatch):
 def test_the_inductive_table_needs_no_job_of_its_own(stored, monkeypatch):
     monkeypatch.setattr(module, "attempt", lambda job: pytest.fail(f"{job} ran again"))
     assert reproduce("dgb-inductive", stored[0], small_study(), workers=1)["rows"][0]["setting"] == "inductive"
+
+
+@pytest.fixture
+def small_benchmark(tmp_path, monkeypatch) -> str:
+    """A DGB set of a few hundred rows, by an address that no table names."""
+    stream = tied_stream(5, events=900, nodes=30, times=300)
+    folder = tmp_path / "data" / "dgb" / "myket"
+    folder.mkdir(parents=True)
+    columns = zip((stream.src + 1).tolist(), (stream.dst + 1).tolist(), stream.t.tolist(), strict=True)
+    lines = [f"{i},{u},{v},{t},0,{i + 1}" for i, (u, v, t) in enumerate(columns)]
+    (folder / "ml_myket.csv").write_text("\n".join([",u,i,ts,label,idx", *lines]) + "\n")
+    monkeypatch.setenv("TSNN_DATA", str(tmp_path / "data"))
+    study_split.cache_clear()
+    return "dgb:myket"
+
+
+@pytest.mark.parametrize(
+    ("table", "strategy"), [("dgb-historical", "historical"), ("dgb-inductive-negatives", "inductive")]
+)
+def test_tables_of_other_negatives_have_both_kinds_of_nodes(table, strategy, small_benchmark, tmp_path):
+    study = small_study(data=[small_benchmark], seeds=1, visibilities=["strict", "arrival"])
+    result = reproduce(table, tmp_path / "out", study, workers=1)
+    rows = {(row["visibility"], row["setting"]): row for row in result["rows"]}
+    assert list(rows) == [(v, s) for v in ("strict", "arrival") for s in ("transductive", "new nodes")]
+    assert {"source-recency", "features"} < set(rows["strict", "transductive"]["baselines"])
+    split, question = study_split(small_benchmark), Question(Visibility.parse("strict"), negatives=strategy)
+    for setting, part in (("transductive", "test"), ("new nodes", "new_test")):
+        row = rows["strict", setting]
+        alone = evaluate(baseline("source-recency"), split, question)
+        assert row["baselines"]["source-recency"]["ap"]["mean"] == alone.metrics[part]["ap"]
+        assert row["ceiling"]["ap"] == alone.card.ceilings[part]["ap"]
+    assert TABLES[table].visibilities == ("strict", "arrival", "batch:200")
+    write_summary(result, tmp_path / "out")
+    text = (tmp_path / "out" / f"{table}.md").read_text()
+    assert [line for line in text.splitlines() if line.startswith("###")] == [
+        "### `arrival`",
+        "### `arrival`, new nodes",
+        "### `strict`",
+        "### `strict`, new nodes",
+    ]
+    with (tmp_path / "out" / f"{table}.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert {(line["set"], line["negatives"]) for line in lines} == {("test", strategy), ("new_test", strategy)}
+    assert all(float(line["value"]) <= 100 and float(line["ceiling"]) > 50 for line in lines)
+
+
+def test_without_seeds_the_baselines_run_alone(small_benchmark, tmp_path):
+    study = small_study(data=[small_benchmark], seeds=0)
+    (row, _) = reproduce("dgb-historical", tmp_path / "out", study, workers=1)["rows"]
+    assert (row["seeds"], row["ours"]) == (0, {})
+    assert row["baselines"]["features"]["ap"]["values"]
+    assert f"| {small_benchmark} (changed) | 0 | n/a |" in "\n".join(table_lines([row]))
+
+
+def test_negatives_and_history_tell_jobs_apart_and_older_jobs_keep_their_keys():
+    (cell,) = plan(TABLES["dgb"], [DATA], small_study(seeds=1))
+    for job in cell.jobs:
+        assert len({job.key, replace(job, negatives="historical").key, replace(job, history="full").key}) == 3
+    changed = small_study(seeds=1, overrides={**SETTINGS, "train.history": "full"})
+    (cell,) = plan(TABLES["dgb"], [DATA], changed)
+    assert {job.question.history for job in cell.jobs} == {"full"}
+    assert {job.question.negatives for job in plan(TABLES["dgb-historical"], [DATA], changed)[0].jobs} == {"historical"}
+
+
+def test_rows_from_before_there_were_ceilings_get_them_without_a_run(stored, tmp_path, monkeypatch):
+    folder, result = stored
+    records = ResultStore(folder).load()
+    for record in records.values():
+        ResultStore(tmp_path).save("dgb", {**record, "card": {**record["card"], "ceilings": {}}})
+    (row,) = result["rows"]
+    old = {name: value for name, value in row.items() if name != "ceiling"} | {"peers_alike": {"nobody": {}}}
+    (tmp_path / "dgb.json").write_text(json.dumps({"table": "dgb", "rows": [old]}))
+    assert "ceiling" not in "\n".join(table_lines([old])), "a row without one is read all the same"
+    monkeypatch.setattr(module, "attempt", lambda job: pytest.fail(f"{job} ran again"))
+    assert refresh(tmp_path) == {"dgb": []}
+    (found,) = json.loads((tmp_path / "dgb.json").read_text())["rows"]
+    assert found["ceiling"] == row["ceiling"]
+    assert found["peers_alike"] == {}
 
 
 def test_an_interrupted_study_goes_on(stored, tmp_path):
@@ -178,7 +261,7 @@ def test_names_are_short_for_addresses():
     ("table", "study", "says"),
     [
         ("nothing", Study(), "no table 'nothing'"),
-        ("dgb", Study(data=[DATA], seeds=0), "--seeds 0"),
+        ("dgb", Study(data=[DATA], seeds=-1), "--seeds -1"),
         ("dgb", Study(data=[DATA], visibilities=["all"]), "strict, arrival, batch:N"),
         ("dgb", Study(data=[DATA], overrides={"model.nonsense": 1}), "nonsense"),
     ],

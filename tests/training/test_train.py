@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tsnn.cli.main import app
 from tsnn.config import Config
 from tsnn.data.question import Question
-from tsnn.evaluation.baselines import COMPARED, baseline
+from tsnn.evaluation.baselines import baseline, compared
 from tsnn.evaluation.catalog import default_split, load
 from tsnn.evaluation.evaluate import evaluate, make_questions
 from tsnn.evaluation.health import MEASURES, StateHealth, in_a_line
@@ -122,7 +122,7 @@ def test_one_replay_gives_what_separate_ones_give(tmp_path):
     split = default_split(load(DATA))
     model = Run.load(run.folder).model
     assert evaluate(ModelScorer(model, split.stream), split, Question()).metrics == run.metrics["metrics"]
-    for name, held in zip(COMPARED, run.metrics["baselines"], strict=True):
+    for name, held in zip(compared(), run.metrics["baselines"], strict=True):
         assert evaluate(baseline(name), split, Question()).metrics == held["metrics"]
     saved, alone = read_tensors(run.folder / STATE)[0], final_state(model, split.stream)
     assert saved.keys() == alone.keys()
@@ -135,7 +135,7 @@ def test_all_that_takes_time_is_told(tmp_path):
     watch = lambda done, total, text: told.update({text: (done, total)})  # noqa: E731
     train(DATA, tmp_path / "run", Config.build(overrides=TINY), progress=watch)
     after = {text: told[text] for text in told if not text.startswith(("epoch", "compiling"))}
-    rivals = [baseline(name).name for name in COMPARED]
+    rivals = [baseline(name).name for name in compared()]
     assert list(after) == [*(f"fitting {name}" for name in rivals), "evaluating", "comparing with features"]
     assert all(done == total for text, (done, total) in after.items() if not text.startswith("fitting"))
 

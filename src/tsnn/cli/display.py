@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from tsnn.data.preview import IGNORED, Preview
-from tsnn.evaluation.formats import Figure
+from tsnn.evaluation.formats import CEILING, Figure
 from tsnn.progress import terminal_bars
 from tsnn.types import Progress, unwatched
 
@@ -74,6 +74,10 @@ def _print_main(scorers: dict[str, Any], card: dict[str, Any], over: str = "") -
     for scorer, metrics in scorers.items():
         values = [metrics.get(part, {}).get(metric) for part, metric in names]
         table.add_row(scorer, *("" if v is None else str(_figure(v)) for v in values))
+    if card.get("ceilings"):
+        reach = (card["ceilings"].get(part, {}).get(metric) for part, metric in names)
+        table.add_section()
+        table.add_row(CEILING, *("" if v is None else str(Figure(v)) for v in reach), style="dim")
     out = Console()
     out.print(table)
     remark = f"Protocol {card['protocol']}: {card['updates']}. Negatives: {card['negatives']['strategy']}. "

@@ -35,6 +35,12 @@ def evaluate(
     visibility: VisibilityName = "strict",
     candidates: Candidates = None,
     negatives: Annotated[str | None, typer.Option(help=f"{_STRATEGIES}. By default the first.")] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(
+            help="full: what DGB keeps out of training may be seen when asked; train: it may not, as by default."
+        ),
+    ] = None,
     seed: Seed = 0,
     json: Json = False,
     *,
@@ -51,6 +57,7 @@ def evaluate(
             protocol=protocol,
             candidates=candidates,
             negatives=negatives,
+            history=history,
             seed=seed,
             progress=progress,
             **table,

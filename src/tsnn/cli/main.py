@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from tsnn.cli.audit import audit
 from tsnn.cli.bench import app as bench_app
 from tsnn.cli.data import app as data_app
 from tsnn.cli.demo import demo
@@ -66,6 +67,7 @@ app.command()(serve)
 app.command()(reproduce)
 app.command()(tune)
 app.command()(slices)
+app.command()(audit)
 app.command()(verify)
 app.command()(report)
 app.add_typer(data_app, name="data")

@@ -14,11 +14,18 @@ from tsnn.files import check_folder_target
 
 
 def reproduce(
-    table: Annotated[str, typer.Argument(help="One of dgb, dgb-inductive, tgb, ablation, sheaf.")],
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="One of dgb, dgb-inductive, dgb-historical, dgb-inductive-negatives, tgb, ablation, sheaf."
+        ),
+    ],
     data: Annotated[
         list[str] | None, typer.Option(help="A data set of the table, or any address; may be given several times.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Seeds 0 .. N-1; by default as many as the paper has.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds 0 .. N-1; by default the paper's number. 0: the baselines alone.")
+    ] = None,
     visibility: Annotated[
         list[str] | None, typer.Option(help="strict, arrival or batch:N, several times; by default the table's.")
     ] = None,

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from tsnn.data.dgb import file_ids
 from tsnn.data.events import EventStream
 from tsnn.data.queries import relations
-from tsnn.data.question import Asks, Pool, Question, asks, node_types
+from tsnn.data.question import OTHER_SOURCES, Asks, Pool, Question, asks, node_types
 from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.types import I64, Bool
 
 BATCH = 200
-STRATEGIES = ("random", "historical", "inductive")
+STRATEGIES = ("random", *OTHER_SOURCES, "all-nodes", "no-collisions")
 SEEDS = {"val": 0, "new_val": 1, "test": 2, "new_test": 3}
 
 Pair = tuple[int, int]
@@ -32,7 +32,10 @@ class DgbNegatives:
     """One negative for each positive of `val`, `test`, `new_val` or `new_test`, as DyGLib draws them.
 
     `neg_src[k]`, `neg_dst[k]` are scored at the time of row `rows[k]` of `split.stream`; the source is the
-    positive's own under `random` and another one otherwise. Without a seed, the suite's own for the segment.
+    positive's own but for `historical` and `inductive`. Without a seed, the suite's own for the segment.
+
+    Two strategies are not the suite's: `all-nodes` draws from all nodes of the stream, sources too, and `no-collisions`
+    is `random` with every negative that equals its positive drawn anew.
     """
 
     def __init__(self, split: Split, segment: str, strategy: str = "random", seed: int | None = None) -> None:
@@ -48,6 +51,8 @@ class DgbNegatives:
         full = split.stream if split.full is None else split.full
         own = split.stream.take(self.rows) if inductive_set else full
         sampler = _Sampler(own, float(split.stream.t[start - 1]), self.seed)
+        if strategy == "all-nodes":
+            sampler.unique_dst = np.unique(np.concatenate(file_ids(full)))
         positives = split.stream.take(self.rows)
         self.neg_src, self.neg_dst = _draw_segment(sampler, positives, strategy)
 
@@ -62,11 +67,14 @@ def _draw_segment(sampler: _Sampler, positives: EventStream, strategy: str) -> t
     parts = []
     for a in range(0, len(src), BATCH):
         batch = slice(a, min(a + BATCH, len(src)))
-        if strategy == "random":
-            parts.append((src[batch], sampler.random(len(src[batch]))))
-        else:
+        if strategy in OTHER_SOURCES:
             t = positives.t[batch]
             parts.append(sampler.pairs(src[batch], dst[batch], t[0], t[-1], strategy == "inductive"))
+        else:
+            drawn = sampler.random(len(src[batch]))
+            if strategy == "no-collisions":
+                sampler.redraw(drawn, dst[batch])
+            parts.append((src[batch], drawn))
     neg_src, neg_dst = (np.concatenate(side) for side in zip(*parts, strict=True))
     return positives.ids.indices(neg_src), positives.ids.indices(neg_dst)
 
@@ -89,6 +97,13 @@ class _Sampler:
         """Destinations. The draw of sources that nobody uses moves the generator on, so it stays."""
         self.state.randint(0, len(self.unique_src), size)
         return self.unique_dst[self.state.randint(0, len(self.unique_dst), size)]
+
+    def redraw(self, drawn: I64, positive: I64) -> None:
+        """Draw those that equal their positive again, until none does."""
+        if len(self.unique_dst) < 2:
+            raise InputError("a positive has no other destination to be set against; use a stream with two or more.")
+        while (same := drawn == positive).any():
+            drawn[same] = self.unique_dst[self.state.randint(0, len(self.unique_dst), int(same.sum()))]
 
     def pairs(self, src: I64, dst: I64, first: float, last: float, inductive: bool) -> tuple[I64, I64]:
         """Pairs seen up to the batch and absent from its period, filled up with random ones in front."""

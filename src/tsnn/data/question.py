@@ -19,6 +19,8 @@ from tsnn.errors import InputError
 from tsnn.types import I64, Bool, Visibility
 
 CANDIDATES = ("destinations", "all")
+HISTORIES = ("train", "full")
+OTHER_SOURCES = ("historical", "inductive")  # strategies whose negatives have another source than their positive
 _STRICT = Visibility("strict")
 
 
@@ -42,6 +44,7 @@ class Question:
     candidates: str = "destinations"  # whoever has been a destination, or all nodes
     negatives: str | None = None  # how figures choose them, one of their protocol's strategies; None is its first
     direction: str | None = None  # of the events: directed or undirected; None is what the data say
+    history: str = "train"  # what may be seen of rows that a protocol keeps out of training: nothing, or all (full)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "visibility", Visibility.parse(self.visibility))  # a word will do
@@ -49,11 +52,13 @@ class Question:
             raise InputError(
                 f"candidates {self.candidates!r} are none of {', '.join(CANDIDATES)}; name nodes in a list."
             )
+        if self.history not in HISTORIES:
+            raise InputError(f"history {self.history!r} is none of {', '.join(HISTORIES)}.")
 
     @classmethod
     def of(cls, train: TrainConfig) -> Question:
         """What a run of these settings is trained for, validated on, evaluated on and asked."""
-        return cls(Visibility.parse(train.visibility), train.candidates)
+        return cls(Visibility.parse(train.visibility), train.candidates, history=train.history)
 
     @classmethod
     def from_card(cls, card: Mapping[str, Any]) -> Question:
@@ -73,6 +78,11 @@ class Question:
                 "undirected data are read with --undirected, in Python with undirected=True."
             )
         return replace(self, direction=stream.direction)
+
+    @property
+    def sources_differ(self) -> bool:
+        """Whether a figure compares scores of different sources, so that who is active at all matters to it."""
+        return self.negatives in OTHER_SOURCES
 
     def cuts(self, split: Split) -> I64:
         """For each row of the split, how many rows from the start its answer may know of."""

@@ -49,6 +49,18 @@ class Split(Brief, Helpful):
         at = SEGMENTS.index(segment)
         return ends[at], ends[at + 1]
 
+    @property
+    def held_out(self) -> int:
+        """Rows that a protocol keeps out of training, and with it out of `stream`; all are as early as training."""
+        return 0 if self.full is None else self.full.num_events - self.stream.num_events
+
+    def with_history(self, history: str) -> Split:
+        """What may be seen when questions are asked: with `full`, also the rows that do not train. To evaluate on."""
+        if history == "train" or self.full is None:
+            return self
+        out = self.held_out
+        return Split(self.full, self.train_end + out, self.val_end + out, self.new_node, self.full)
+
     def new_rows(self, start: int, stop: int) -> I64:
         """Rows of a segment with at least one new endpoint (the inductive set)."""
         new = self.new_node[self.stream.src[start:stop]] | self.new_node[self.stream.dst[start:stop]]

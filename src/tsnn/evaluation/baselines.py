@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsnn.data.events import EventStream
-from tsnn.data.question import Question
+from tsnn.data.question import Question, asks
 from tsnn.data.split import Split
 from tsnn.errors import ConfigError
 from tsnn.plan.facts import COLUMN
@@ -114,6 +114,39 @@ class Recency(Stateless):
         return np.where(age < 0, -1.0, np.repeat(plan.queries.cut, np.diff(plan.score.ptr)) - age)
 
 
+class SourceRecency(Stateless):
+    """How recently the source turned to anybody: the same for all candidates, so it says nothing of whom it turns to.
+
+    Where a negative keeps the source of its positive nothing comes of it; where it has another, often nearly all.
+    """
+
+    name = "source-recency"
+
+    def __init__(self) -> None:
+        self._stream: EventStream | None = None
+        self._acts = np.zeros(0, np.int64)
+
+    def score(self, plan: Block, versions: None) -> F64:
+        """The time since then, negative; a source that has never acted stands last."""
+        stream, queries = plan.stream, plan.queries
+        if stream is not self._stream:
+            self._stream, self._acts = stream, self._acts_of(stream)
+        width = stream.num_events + 1
+        at = np.searchsorted(self._acts, queries.src * width + queries.cut) - 1  # the last one before the cut
+        found = self._acts[np.maximum(at, 0)] if len(self._acts) else np.full(len(at), -1)
+        acted = (at >= 0) & (found // width == queries.src)
+        last: NDArray[Any] = stream.t[np.where(acted, found % width, 0)]
+        t: NDArray[Any] = queries.t
+        return np.repeat(np.where(acted, (last - t).astype(np.float64), -np.inf), np.diff(plan.score.ptr))
+
+    @staticmethod
+    def _acts_of(stream: EventStream) -> I64:
+        """Every row beside whom it has act, as one number, sorted by who and then by row."""
+        own = asks(stream, np.arange(stream.num_events))
+        acts: I64 = np.unique(own.src * (stream.num_events + 1) + own.rows)
+        return acts
+
+
 class EdgeBank(Stateless):
     """1 if the pair is in memory, 0 if not; the modes, those of DGB and TGB, differ in how far back memory reaches."""
 
@@ -132,7 +165,7 @@ class EdgeBank(Stateless):
         t = split.stream.t[: split.train_end]
         self._window = self.proportion * float(t[-1] - t[0]) if len(t) else 0.0
         if self.mode == "repeat_interval":
-            self._window_at = mean_repeat_gap(split.stream)
+            self._window_at = mean_repeat_gap(split.with_history(question.history).stream)
 
     def score(self, plan: Block, versions: None) -> F64:
         """Is the pair in memory as of the query's cut."""
@@ -177,6 +210,12 @@ def _features(seed: int, successor: bool) -> Scorer:
     return Features(WITH_SUCCESSOR if successor else FLOOR, seed)
 
 
+def _oracle() -> Scorer:
+    from tsnn.evaluation.oracle import Oracle
+
+    return Oracle()
+
+
 @dataclass(frozen=True)
 class Baseline:
     """One line of the roster. `make` takes a mode (or nothing), the name of the data, and a seed."""
@@ -186,7 +225,8 @@ class Baseline:
     make: Callable[[str, str, int], Scorer]
     modes: tuple[str, ...] = ()  # asked for as NAME:MODE
     learns: bool = False  # with a seed, so that runs differ
-    compared: bool = False  # set beside every model unless told otherwise
+    compared: Literal["", "always", "where sources differ"] = ""  # set beside a model unless told otherwise
+    foresees: bool = False  # knows what it is asked: a bound for all scorers, no method that has figures of its own
 
 
 _BASELINES = (
@@ -195,16 +235,22 @@ _BASELINES = (
         "whether the pair is in memory",
         lambda mode, data, seed: EdgeBank(mode or best_edgebank_mode(data)),
         modes=MODES,
-        compared=True,
+        compared="always",
     ),
-    Baseline("popularity", "how often the candidate was a destination", lambda *_: Popularity(), compared=True),
-    Baseline("recency", "how recently the candidate was a destination", lambda *_: Recency(), compared=True),
+    Baseline("popularity", "how often the candidate was a destination", lambda *_: Popularity(), compared="always"),
+    Baseline("recency", "how recently the candidate was a destination", lambda *_: Recency(), compared="always"),
+    Baseline(
+        "source-recency",
+        "how recently the source acted, whoever the candidate",
+        lambda *_: SourceRecency(),
+        compared="where sources differ",
+    ),
     Baseline(
         "features",
         "a small network on counts and gaps of the data, without states",
         lambda mode, data, seed: _features(seed, successor=False),
         learns=True,
-        compared=True,
+        compared="always",
     ),
     Baseline(
         "features+successor",
@@ -212,9 +258,20 @@ _BASELINES = (
         lambda mode, data, seed: _features(seed, successor=True),
         learns=True,
     ),
+    Baseline(
+        "oracle",
+        "how often just this event happens: the ceiling of all scorers, and none itself",
+        lambda *_: _oracle(),
+        foresees=True,
+    ),
 )
 ROSTER = {entry.name: entry for entry in _BASELINES}
-COMPARED = tuple(name for name, entry in ROSTER.items() if entry.compared)
+
+
+def compared(sources_differ: bool = False) -> tuple[str, ...]:
+    """The baselines that stand beside a model, by whether its figures compare scores of different sources."""
+    wanted = ("always", "where sources differ") if sources_differ else ("always",)
+    return tuple(name for name, entry in ROSTER.items() if entry.compared in wanted)
 
 
 def baseline(name: str, *, data: str = "", seed: int = 0) -> Scorer:

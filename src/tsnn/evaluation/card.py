@@ -36,6 +36,7 @@ class Card:
     versions: dict[str, str]
     notes: list[str] = field(default_factory=list)
     positives: dict[str, int] = field(default_factory=dict)  # events behind the figures of each set
+    ceilings: dict[str, dict[str, float]] = field(default_factory=dict)  # what a perfect scorer gets; some know none
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,10 +56,13 @@ class Result(Tabular, Brief, Helpful):
         return asdict(self)
 
     def columns(self) -> Columns:
-        """A row for each set, a column for each metric; None where a set has no such figure."""
+        """A row for each set, for each metric a column and one of its ceiling; None where a set has no such figure."""
         names = dict.fromkeys(name for found in self.metrics.values() for name in found)
-        figures = {name: [found.get(name) for found in self.metrics.values()] for name in names}
-        return {"set": list(self.metrics), **figures}
+        figures: dict[str, list[Any]] = {"set": list(self.metrics)}
+        for name in names:
+            figures[name] = [found.get(name) for found in self.metrics.values()]
+            figures[f"{name} ceiling"] = [self.card.ceilings.get(part, {}).get(name) for part in self.metrics]
+        return figures
 
     def brief(self) -> dict[str, object]:
         """What was asked of whom, and the test figures."""
@@ -93,6 +97,7 @@ def split_card(split: Split) -> dict[str, Any]:
         "val": split.val_end - split.train_end,
         "test": split.stream.num_events - split.val_end,
         "new_nodes": int(split.new_node.sum()),
+        **({"held_out": split.held_out} if split.held_out else {}),
     }
 
 

@@ -49,15 +49,16 @@ class DgbQuestions(Questions):
 
     def __init__(self, split: Split, question: Question, sets: Sequence[str] | None = None) -> None:
         super().__init__(split, question, sets)
-        stream = split.stream
-        cuts = question.cuts(split)
+        stream, shift = self.split.stream, self.split.train_end - split.train_end
+        cuts = question.cuts(self.split)
         drawn = {name: DgbNegatives(split, name, str(self.question.negatives)) for name in self.names}
         self._drawn = {name: negatives for name, negatives in drawn.items() if len(negatives)}
         if not self._drawn:
             raise InputError(f"none of {', '.join(self.names)} has an event; ask for val and test.")
+        self._rows = {name: negatives.rows + shift for name, negatives in self._drawn.items()}
         queries: list[Queries] = []
-        for negatives in self._drawn.values():
-            rows = negatives.rows
+        for name, negatives in self._drawn.items():
+            rows = self._rows[name]
             queries.append(pairs(stream, rows, cuts[rows], stream.src[rows], stream.dst[rows]))
             queries.append(pairs(stream, rows, cuts[rows], negatives.neg_src, negatives.neg_dst))
         self.asked: Joined = Joined(queries)
@@ -70,9 +71,9 @@ class DgbQuestions(Questions):
         """Each positive beside its one negative."""
         parts = self.asked.split(answers[:, 0])
         found = {}
-        for (name, negatives), pos, neg in zip(self._drawn.items(), parts[::2], parts[1::2], strict=True):
+        for (name, rows), pos, neg in zip(self._rows.items(), parts[::2], parts[1::2], strict=True):
             rank = 1 + (neg > pos) + 0.5 * (neg == pos)
-            found[name] = Outcomes(negatives.rows, pos, neg, rank)
+            found[name] = Outcomes(rows, pos, neg, rank)
         return found
 
     def figures(self, own: Outcomes) -> dict[str, float]:

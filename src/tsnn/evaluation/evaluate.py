@@ -8,14 +8,15 @@ from dataclasses import replace
 from tsnn.data.events import EventStream
 from tsnn.data.question import Question
 from tsnn.data.split import Split
-from tsnn.evaluation.baselines import COMPARED, baseline
+from tsnn.evaluation.baselines import baseline, compared
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.catalog import protocol_of
 from tsnn.evaluation.contracts import spot_check
 from tsnn.evaluation.method import Method, as_scorer
 from tsnn.evaluation.model import ModelScorer, remark_of
+from tsnn.evaluation.oracle import beyond_luck
 from tsnn.evaluation.questions import Questions
-from tsnn.evaluation.replay import figures
+from tsnn.evaluation.replay import Answers, figures, replay
 from tsnn.evaluation.scorer import Scorer
 from tsnn.types import Progress, Visibility, unwatched
 
@@ -39,8 +40,10 @@ def evaluate(
     own = as_scorer(scorer)
     own.fit(split, question)
     spot_check(own, split, question)
-    remark = remark_of(own.model) if isinstance(own, ModelScorer) else ""
-    return replace(figures(own, split.stream, questions, progress, f"evaluating {own.name}"), remark=remark)
+    found = figures(own, questions.split.stream, questions, progress, f"evaluating {own.name}")
+    told = remark_of(own.model) if isinstance(own, ModelScorer) else getattr(own, "remark", "")
+    doubts = [f"{doubt}: it was answered with more than was asked." for doubt in beyond_luck(questions, found.metrics)]
+    return replace(found, remark=" ".join([*filter(None, [told]), *doubts]))
 
 
 def make_questions(
@@ -60,11 +63,13 @@ def validation_metric(split: Split, question: Question) -> Callable[[Scorer], fl
     questions = validation_questions(split, question)
 
     def measure(scorer: Scorer) -> float:
-        return questions.choice(figures(scorer, split.stream, questions).metrics["val"])
+        answers = Answers(questions)
+        replay(scorer, questions.split.stream, [answers])
+        return questions.choice(answers.metrics()["val"])
 
     return measure
 
 
-def compared_baselines(stream: EventStream, seed: int = 0) -> list[Scorer]:
+def compared_baselines(stream: EventStream, question: Question, seed: int = 0) -> list[Scorer]:
     """What every report sets beside the model: the heuristics, and the features that need no state."""
-    return [baseline(name, data=stream.name, seed=seed) for name in COMPARED]
+    return [baseline(name, data=stream.name, seed=seed) for name in compared(question.sources_differ)]

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from tsnn.evaluation.card import UPDATES, Card, Result, data_card, split_card, v
 from tsnn.evaluation.metrics import quick_average_precision, rank_metrics, ranks
 from tsnn.types import F64, I64, Bool
 
+Figures = dict[str, float]  # of one set, by metric
 BOTH_ENDS = "undirected events: either end is asked for the other, so an event is two positives"
 
 
@@ -66,7 +68,8 @@ class Questions(ABC):
         strange = [name for name in sets or () if name not in self.sets]
         if strange:
             raise ConfigError(f"the {self.protocol} protocol has no set {strange[0]!r}; its own are {_and(self.sets)}.")
-        self.split = split
+        self.trained = split
+        self.split = split.with_history(question.history)  # whose rows are replayed and asked about
         self.question = replace(question, negatives=strategy).about(split.stream)
         self.names = sorted(sets or self.sets, key=self.sets.index)
 
@@ -88,22 +91,33 @@ class Questions(ABC):
         """How the positives of every set fared."""
 
     @abstractmethod
-    def figures(self, own: Outcomes) -> dict[str, float]:
+    def figures(self, own: Outcomes) -> Figures:
         """The figures of one set."""
 
     @abstractmethod
     def negatives(self) -> dict[str, Any]:
         """What the card says of the negatives."""
 
+    def metrics(self, answers: F64) -> dict[str, Figures]:
+        """Figures of every set."""
+        return {name: self.figures(own) for name, own in self.outcomes(answers).items()}
+
+    @cached_property
+    def ceilings(self) -> dict[str, Figures]:
+        """What nobody can exceed but by luck, of every set: some negatives are true (`tsnn.evaluation.oracle`)."""
+        from tsnn.evaluation.oracle import ceilings
+
+        return ceilings(self)
+
     def result(self, scorer: str, answers: F64) -> Result:
         """Figures of every set, with their card."""
         fared = self.outcomes(answers)
         found = {name: self.figures(own) for name, own in fared.items()}
-        stream, visibility = self.split.stream, self.question.visibility
+        stream, visibility = self.trained.stream, self.question.visibility
         card = Card(
             protocol=self.protocol,
             data=data_card(stream),
-            split=split_card(self.split),
+            split=split_card(self.trained),
             question=self.question.to_card(),
             visibility=str(visibility),
             updates=UPDATES[visibility.kind] + "; the state runs on through train, validation and test",
@@ -112,6 +126,7 @@ class Questions(ABC):
             versions=versions(),
             notes=self._notes(found),
             positives={name: len(own.rows) for name, own in fared.items()},
+            ceilings=self.ceilings,
         )
         return Result(scorer, stream.name, found, card)
 

@@ -18,7 +18,7 @@ import numpy as np
 from tsnn.data.events import EventStream
 from tsnn.data.queries import NO_QUERIES, Asked, Joined, Share
 from tsnn.evaluation.card import Result
-from tsnn.evaluation.questions import Outcomes, Questions
+from tsnn.evaluation.questions import Figures, Outcomes, Questions
 from tsnn.evaluation.scorer import MAX_CANDIDATES, MAX_ROWS, Block, Scorer, checked_scores, plan_blocks
 from tsnn.plan.ahead import ahead
 from tsnn.plan.counters import Counters
@@ -121,6 +121,10 @@ class Answers(Listener):
     def outcomes(self) -> dict[str, Outcomes]:
         """How the positives of every set fared."""
         return self.questions.outcomes(self.values)
+
+    def metrics(self) -> dict[str, Figures]:
+        """Figures of every set."""
+        return self.questions.metrics(self.values)
 
     def result(self, scorer: str) -> Result:
         """Figures of every set, with their card."""

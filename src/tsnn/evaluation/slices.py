@@ -76,8 +76,9 @@ def error_slices(
     """The slices of a segment, for a scorer that is fitted here if it has to learn."""
     split.bounds(segment)  # a segment by another name is refused before any work
     scorer.fit(split, question)
-    slices = Slices(make_questions(split, question, sets=(segment,)))
-    replay(scorer, split.stream, [slices], progress=progress, text=f"evaluating {scorer.name}")
+    questions = make_questions(split, question, sets=(segment,))
+    slices = Slices(questions)
+    replay(scorer, questions.split.stream, [slices], progress=progress, text=f"evaluating {scorer.name}")
     return slices.of(segment)
 
 

@@ -95,6 +95,9 @@ def scorers(view: View, metric: str, title: str) -> str:
         shades = [*(["#b8c4d0"] * (len(pairs) - 1)), RUNS[0]]
         bars = axes.barh(names, values, color=shades, height=0.66)
         axes.bar_label(bars, labels=[number(v) for v in values], padding=3, color=INK)
+        ceiling = view.card.get("ceilings", {}).get("test", {}).get(metric)
+        if ceiling is not None:
+            axes.axvline(ceiling, color=INK, linewidth=1, linestyle="--")
         axes.set(title=title, xlim=(0, max(values) * 1.16))
         axes.grid(axis="y", visible=False)
     return svg.getvalue()

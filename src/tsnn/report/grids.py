@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tsnn.evaluation.formats import Cell, Figure, Grid, csv_text, latex, markdown, summary, tidy
+from tsnn.data.question import Question
+from tsnn.evaluation.formats import CEILING, UNKNOWN, Cell, Figure, Grid, csv_text, latex, markdown, summary, tidy
 from tsnn.report.view import View
 
 SETS = {"val": "Validation", "new_val": "Validation, new nodes", "test": "Test", "new_test": "Test, new nodes"}
@@ -89,7 +90,7 @@ def alike(views: Sequence[View]) -> list[list[View]]:
     for view in views:
         card = view.card
         asked = (card["data"]["fingerprint"], card["protocol"], card["visibility"], card["negatives"]["strategy"])
-        key = json.dumps([*asked, card.get("question")], sort_keys=True)
+        key = json.dumps([*asked, Question.from_card(card).to_card()], sort_keys=True)
         groups.setdefault(key, []).append(view)
     return list(groups.values())
 
@@ -104,7 +105,11 @@ def set_grids(views: Sequence[View]) -> Iterator[SetGrid]:
         if there:
             rows: list[list[Cell]] = [[method.name, *((method.figure(part, m),) for m in metrics)] for method in there]
             head = ["scorer", *(METRICS[m] for m in metrics)]
-            yield SetGrid(Grid(title, head, rows, down=True), [m.own for m in there], counts.get(part))
+            own = [method.own for method in there]
+            if reach := views[0].card.get("ceilings", {}).get(part):
+                rows.append([CEILING, *(str(Figure(reach[m])) if m in reach else UNKNOWN for m in metrics)])
+                own.append(False)
+            yield SetGrid(Grid(title, head, rows, down=True), own, counts.get(part))
 
 
 def counted(title: str, events: int | None) -> str:

@@ -103,6 +103,8 @@ def _figures(views: Sequence[View]) -> str:
     there = [key for key in ("ap", "mrr", "auc") if key in view.metrics["metrics"]["test"]]
     drawn = [figures.scorers(view, key, f"Test {key.upper()}") for key in there[:2]]
     note = "The run first, then what simple rules reach on the same events."
+    if view.card.get("ceilings"):
+        note += " The ceiling, dashed, is what a scorer gets that knows every event: some of the negatives are true."
     return _section("Figures", note, drawn, _figure_tables(views))
 
 

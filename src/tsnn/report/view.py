@@ -54,9 +54,10 @@ class View:
 
 def trace_run(run: Run, split: Split, progress: Progress = unwatched) -> Trace:
     """What a replay of the run shows, under the questions that its figures answer."""
+    questions = make_questions(split, run.question)
     scorer = ModelScorer(run.model, split.stream)
-    tracer = Tracer(scorer, make_questions(split, run.question))
-    replay(scorer, split.stream, [tracer], progress=progress, text=f"replaying {run.folder.name}")
+    tracer = Tracer(scorer, questions)
+    replay(scorer, questions.split.stream, [tracer], progress=progress, text=f"replaying {run.folder.name}")
     return tracer.trace()
 
 
@@ -65,6 +66,7 @@ def make_view(run: Run, trace: Trace | None) -> View:
     journal = run.folder / "journal.jsonl"
     verified = run.folder / VERIFICATION
     sizes = run.metrics["card"]["split"]
+    train_end = sizes["train"] + (sizes.get("held_out", 0) if run.question.history == "full" else 0)
     bound = float(run.model.updater.gain().detach().max().reciprocal())
     return View(
         name=run.folder.resolve().name,
@@ -77,8 +79,8 @@ def make_view(run: Run, trace: Trace | None) -> View:
         step_size=min(run.config.model.step_size, bound),
         step_bound=bound,
         trace=trace,
-        train_end=sizes["train"],
-        val_end=sizes["train"] + sizes["val"],
+        train_end=train_end,
+        val_end=train_end + sizes["val"],
     )
 
 

@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from tsnn.files import write_whole
-from tsnn.study.grids import Row, by_visibility, counts, metrics_of, title
+from tsnn.study.grids import Row, by_visibility, counts, metrics_of, panel, title
 
 _CHANGES = (-30, -10, -3, -1, 0, 1, 3)
 _MARKS = {"ours": "o", "the paper": "D", "best peer": "s", "features": "x", "edgebank": "+"}
@@ -28,11 +28,11 @@ def table_figure(rows: list[Row], heading: str) -> Figure:
     """
     metric = metrics_of(rows)[0]
     panels = by_visibility(rows)
-    lines = {(row["visibility"], row["variant"] if "change" in row else title(row)) for row in rows}
-    tallest = max(sum(visibility == panel for visibility, _ in lines) for panel in panels)
+    lines = {(panel(row), row["variant"] if "change" in row else title(row)) for row in rows}
+    tallest = max(sum(visibility == name for visibility, _ in lines) for name in panels)
     figure = Figure(figsize=(1 + 4 * len(panels), 1.4 + 0.32 * tallest), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for (panel, same), axis in zip(panels.items(), axes, strict=True):
+    for (name, same), axis in zip(panels.items(), axes, strict=True):
         if any("change" in row for row in same):
             _removals(axis, [row for row in same if "change" in row])
             hollow = "" if all(map(counts, same)) else " (hollow: runs without states)"
@@ -40,7 +40,7 @@ def table_figure(rows: list[Row], heading: str) -> Figure:
         else:
             _panel(axis, same, metric)
             axis.set_xlabel(f"test {metric.upper()}, per cent")
-        axis.set_title(panel)
+        axis.set_title(name)
     handles, names = axes[0].get_legend_handles_labels()
     columns = min(len(names), 1 + 2 * len(panels))
     figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False)

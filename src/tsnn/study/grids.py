@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tsnn.evaluation.formats import UNKNOWN, Cell, Figure, Grid, latex, markdown
-from tsnn.study.published import best_method
+from tsnn.study.published import NEW_NODES, best_method
 
 Row = dict[str, Any]
 NOT_COUNTED = (
@@ -20,11 +20,21 @@ def table_lines(rows: list[Row]) -> list[str]:
     """One Markdown table per visibility, each under its own heading."""
     lines: list[str] = []
     for visibility, same in by_visibility(rows).items():
-        grid = removal_grid(same) if has_removals(same) else comparison_grid(same, metrics_of(same))
-        lines += [f"### `{visibility}`", "", *markdown(grid), ""]
+        lines += [f"### {heading_of(visibility)}", ""]
+        if has_removals(same):
+            lines += [*markdown(removal_grid(same)), ""]
+        else:
+            for metric in metrics_of(same):
+                lines += [f"{metric.upper()}:", "", *markdown(comparison_grid(same, [metric])), ""]
         if any(not counts(row) for row in same):
             lines += [NOT_COUNTED, ""]
     return lines
+
+
+def heading_of(part: str) -> str:
+    """`panel`, its first word as code."""
+    visibility, comma, others = part.partition(",")
+    return f"`{visibility}`{comma}{others}"
 
 
 def document(heading: str, rows: list[Row]) -> str:
@@ -51,11 +61,17 @@ def _captioned(rows: list[Row], title: str) -> Grid:
 
 
 def by_visibility(rows: list[Row]) -> dict[str, list[Row]]:
-    """The rows of each visibility, in their order."""
+    """The rows of each visibility, in their order; those of new nodes apart, where a table has both."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row["visibility"], []).append(row)
+        found.setdefault(panel(row), []).append(row)
     return found
+
+
+def panel(row: Row) -> str:
+    """The part of its table that a row belongs to."""
+    new_nodes = row.get("setting") == NEW_NODES
+    return f"{row['visibility']}, {NEW_NODES}" if new_nodes else str(row["visibility"])
 
 
 def has_removals(rows: list[Row]) -> bool:
@@ -68,13 +84,16 @@ def comparison_grid(rows: list[Row], metrics: list[str], heading: str = "") -> G
     names = " / ".join(metric.upper() for metric in metrics)
     alike = [name for name in MEMORY_PEERS if rows[0]["visibility"].startswith("batch")]
     baselines = list(dict.fromkeys(name for row in rows for name in row["baselines"]))
-    head = ["data", "seeds", f"ours, {names}", "the paper", "ours less the paper's", "best peer"]
+    reach = ["ceiling"] if any(row.get("ceiling") for row in rows) else []
+    paper = ["the paper", "ours less the paper's"] if any(row["paper"] for row in rows) else []
+    head = ["data", "seeds", f"ours, {names}", *reach, *paper, "best peer"]
     head += ["best peer that sees the same", *alike, *baselines]
     lines = []
     for row in rows:
         gaps = " / ".join(_signed(difference(row, row["paper"], metric)) for metric in metrics)
         cells: list[Cell] = [title(row), seeds(row), figures(row["ours"], metrics)]
-        cells += [figures(row["paper"], metrics), gaps if row["paper"] else UNKNOWN]
+        cells += [_ceiling(row, metrics)] if reach else []
+        cells += [figures(row["paper"], metrics), gaps if row["paper"] else UNKNOWN] if paper else []
         cells += [_peer(row["best_peer"], metrics), _peer(best_alike(row, metrics), metrics)]
         cells += [figures(row["peers_alike"].get(name), metrics) for name in alike]
         cells += [figures(row["baselines"].get(name), metrics) for name in baselines]
@@ -118,7 +137,8 @@ def counts(row: Row) -> bool:
 
 def metrics_of(rows: list[Row]) -> list[str]:
     """The metrics that the rows hold, in their order."""
-    return list(dict.fromkeys(metric for row in rows for metric in row["ours"]))
+    measured = (cells for row in rows for cells in (row["ours"], *row["baselines"].values()))
+    return list(dict.fromkeys(metric for cells in measured for metric in cells))
 
 
 def difference(row: Row, others: dict[str, Any] | None, metric: str) -> float | None:
@@ -136,6 +156,12 @@ def best_alike(row: Row, metrics: list[str]) -> dict[str, Any]:
     """For each metric, the best of the peers whose code lets an event see what the row's visibility lets it see."""
     known = {m: {name: cells[m] for name, cells in row["peers_alike"].items() if m in cells} for m in metrics}
     return {metric: best_method(figures) for metric, figures in known.items() if figures}
+
+
+def _ceiling(row: Row, metrics: list[str]) -> str:
+    """In words, so that it is no competitor of the figures in its line."""
+    reach = row.get("ceiling") or {}
+    return " / ".join(Figure(reach[m]).shown if m in reach else UNKNOWN for m in metrics)
 
 
 def _peer(peers: dict[str, Any] | None, metrics: list[str]) -> tuple[Figure, ...]:

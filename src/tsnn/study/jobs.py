@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -33,6 +33,7 @@ from tsnn.types import Visibility
 
 FORMAT = 2  # raise it when stored figures no longer mean what the code computes
 MODEL = "tsnn"
+LATER = {"negatives": None, "history": "train"}  # fields that came later, each as jobs were before
 _SHUFFLE_SEED = 0
 
 
@@ -47,20 +48,23 @@ class Job:
     seed: int
     config: str = ""
     shuffled: bool = False  # rows shuffled inside their timestamps
+    negatives: str | None = None  # how figures choose them; None as the protocol usually does
+    history: str = "train"  # of a baseline; a model's configuration says its own
 
     @property
     def key(self) -> str:
         """Hash of everything above; a setting that came later and is not in use leaves it what it was."""
         config = Config.parse(self.config).identity() if self.config else ""
-        text = json.dumps({"format": FORMAT, **asdict(self), "config": config}, sort_keys=True)
+        told = {name: value for name, value in asdict(self).items() if LATER.get(name, ...) != value}
+        text = json.dumps({"format": FORMAT, **told, "config": config}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     @property
     def question(self) -> Question:
-        """What is asked: of a model what it is trained for."""
+        """What is asked: of a model what it is trained for, against these negatives."""
         if self.config:
-            return Question.of(Config.parse(self.config).train)
-        return Question(Visibility.parse(self.visibility))
+            return replace(Question.of(Config.parse(self.config).train), negatives=self.negatives)
+        return Question(Visibility.parse(self.visibility), negatives=self.negatives, history=self.history)
 
 
 @lru_cache(maxsize=2)
@@ -92,7 +96,7 @@ def run_job(job: Job) -> Record:
     scorer: Scorer
     course = None
     if job.scorer == MODEL:
-        measure = validation_metric(split, question)
+        measure = validation_metric(split, replace(question, negatives=None))  # epochs are chosen as in training
         config = Config.parse(job.config)
         model, course = Trainer(config, split, lambda model: measure(ModelScorer(model, split.stream))).run()
         scorer = ModelScorer(model, split.stream)

@@ -36,7 +36,7 @@ def populations(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     alike: dict[str, list[Job]] = {}
     for job in jobs:
         common = in_common(Config.parse(job.config))
-        key = json.dumps([job.data, job.identity, job.visibility, job.shuffled, common], sort_keys=True)
+        key = json.dumps([job.data, job.identity, job.visibility, job.shuffled, job.negatives, common], sort_keys=True)
         alike.setdefault(key, []).append(job)
     return [group[i : i + size] for group in alike.values() for i in range(0, len(group), size)]
 

@@ -12,16 +12,17 @@ from typing import Any
 from tsnn.config import CONFIGS, Config
 from tsnn.errors import ConfigError, RunError
 from tsnn.evaluation.baselines import ROSTER
-from tsnn.evaluation.formats import COLUMNS, csv_text, tidy
+from tsnn.evaluation.formats import CEILING, COLUMNS, csv_text, tidy
 from tsnn.evaluation.suite import project_root
 from tsnn.files import write_text
+from tsnn.study.ceilings import add_ceilings, stored_ceiling
 from tsnn.study.figures import save_svg, table_figure
 from tsnn.study.grids import Row, document, latex_document
 from tsnn.study.jobs import MODEL, Job, Outcome, attempt, identity_of, study_split
 from tsnn.study.populations import ON_GPU, attempt_populations
-from tsnn.study.published import published
+from tsnn.study.published import NEW_NODES, published
 from tsnn.study.store import Record, ResultStore
-from tsnn.study.tables import TABLES, Cell, Overrides, Table, add_changes, addresses, is_stateless, make_row
+from tsnn.study.tables import TABLES, Cell, Overrides, Table, add_changes, addresses, is_stateless, make_rows
 from tsnn.study.workers import run_tasks
 from tsnn.types import Progress, Visibility, unwatched
 
@@ -70,16 +71,17 @@ def reproduce(
     jobs = [job for cell in cells for job in cell.jobs]
     outcomes = partial(_outcomes, population=study.population, workers=workers, ray=ray)
     records = run_missing(jobs, ResultStore(out), name, outcomes, progress)
-    rows = [{**make_row(table, cell, records), "kind": study.kind} for cell in cells]
+    rows = [{**row, "kind": study.kind} for cell in cells for row in make_rows(table, cell, records)]
     add_changes(table, rows)
+    add_ceilings(table, rows, records)
     committed = compare_committed(table, cells, records, out)
     return {"table": name, "rows": rows, "absent": absent, "committed": committed}
 
 
 def plan(table: Table, data: Sequence[str], study: Study) -> list[Cell]:
     """One cell per data set, visibility and variant; every address is loaded, so a bad one stops before any work."""
-    if study.seeds is not None and study.seeds < 1:
-        raise ConfigError(f"--seeds {study.seeds} leaves nothing to run; give 1 or more.")
+    if study.seeds is not None and study.seeds < 0:
+        raise ConfigError(f"--seeds {study.seeds} is no number of runs; give 1 or more, or 0 for the baselines alone.")
     seen = [str(Visibility.parse(text)) for text in study.visibilities or table.visibilities]
     cells = []
     for address in data:
@@ -90,9 +92,10 @@ def plan(table: Table, data: Sequence[str], study: Study) -> list[Cell]:
 
 def _cell(table: Table, study: Study, data: str, identity: str, visibility: str, variant: str) -> Cell:
     def job(scorer: str, seed: int, config: str = "") -> Job:
-        return Job(data, identity, visibility, scorer, seed, config, study.shuffled)
+        of_baseline = "train" if config else str(changes.get("train.history", "train"))
+        return Job(data, identity, visibility, scorer, seed, config, study.shuffled, table.negatives, of_baseline)
 
-    seeds = range(study.seeds or table.seeds)
+    seeds = range(table.seeds if study.seeds is None else study.seeds)
     path = config_path(data, visibility) if study.tuned else None
     changes = {**study.overrides, **table.variants[variant], **(ON_GPU if study.population else {})}
     changes["train.visibility"] = visibility
@@ -104,7 +107,7 @@ def _cell(table: Table, study: Study, data: str, identity: str, visibility: str,
         variant,
         path.name if path else "defaults",
         [job(MODEL, seed, config.to_toml()) for seed, config in zip(seeds, configs, strict=True)],
-        {name: [job(name, seed) for seed in (seeds if ROSTER[name].learns else [0])] for name in baselines},
+        {name: [job(name, seed) for seed in (seeds or [0] if ROSTER[name].learns else [0])] for name in baselines},
     )
 
 
@@ -153,10 +156,13 @@ def compare_committed(table: Table, cells: list[Cell], records: dict[str, Record
     committed = ResultStore(folder).load()
     differences = []
     for key in {job.key for cell in cells for job in cell.jobs} & committed.keys():
-        ours = records[key]["metrics"].get(table.segment, {})
-        theirs = committed[key]["metrics"].get(table.segment, {})
-        differences += [abs(ours[name] - theirs[name]) for name in table.metrics if name in ours]
-    return {"jobs": len(differences) // len(table.metrics), "largest_difference": max(differences, default=None)}
+        for segment in table.settings.values():
+            ours, theirs = (found[key]["metrics"].get(segment, {}) for found in (records, committed))
+            differences += [abs(ours[name] - theirs[name]) for name in table.metrics if name in ours]
+    return {
+        "jobs": len(differences) // len(table.metrics) // len(table.settings),
+        "largest_difference": max(differences, default=None),
+    }
 
 
 def write_summary(result: dict[str, Any], out: Path) -> Path:
@@ -187,9 +193,11 @@ def _measured(rows: list[Row], records: dict[str, Record], table: Table) -> Iter
         for record in (records[key] for key in row["jobs"]):
             also = {"seed": record["job"]["seed"], "variant": row["variant"], "kind": row["kind"]}
             also["stateless"] = is_stateless(record) if record["training"] else None
-            found = tidy(record, **also)
-            yield from (line for line in found if line["set"] == table.segment and line["metric"] in table.metrics)
+            for line in tidy(record, **also):
+                if line["set"] == table.settings[row["setting"]] and line["metric"] in table.metrics:
+                    yield {**line, CEILING: stored_ceiling(row, line["metric"])}
 
 
-def _place(row: dict[str, Any]) -> tuple[str, ...]:
-    return row["visibility"], row["data"].lower(), row["data"], row["kind"], row["variant"]
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    same = (row["data"].lower(), row["data"], row["kind"], row["variant"])
+    return row["visibility"], row["setting"] == NEW_NODES, *same

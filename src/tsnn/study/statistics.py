@@ -17,7 +17,7 @@ from scipy import stats
 from tsnn.errors import InputError
 from tsnn.study.figures import save_svg
 from tsnn.study.grids import by_visibility, metrics_of
-from tsnn.study.published import PAPER, figures
+from tsnn.study.published import PAPER, figures, table_of
 from tsnn.types import F64
 
 OURS = "ours"
@@ -138,18 +138,21 @@ def add_statistics(result: dict[str, Any], out: Path) -> None:
     rows = result["rows"]
     found: dict[str, Any] = {}
     for metric in metrics_of(rows):
-        paper = collect(table, metric)
+        paper = collect(table_of(table, rows[0]["setting"]), metric)
         if PAPER in paper.methods:
             found.setdefault("paper", {})[metric] = compare(paper, PAPER)
         for visibility, same in by_visibility(rows).items():
-            ours = {row["data"]: row["ours"][metric]["mean"] for row in same}
-            if set(ours) & set(paper.data):
-                found.setdefault(visibility, {})[metric] = compare(collect(table, metric, ours), OURS)
+            ours = {row["data"]: row["ours"][metric]["mean"] for row in same if metric in row["ours"]}
+            other = table_of(table, same[0]["setting"])
+            if set(ours) & set(figures(other, metric)):
+                found.setdefault(visibility, {})[metric] = compare(collect(other, metric, ours), OURS)
     out.mkdir(parents=True, exist_ok=True)
     for part, by_metric in found.items():
         for metric, values in by_metric.items():
             if values["friedman"] is not None:
-                values["figure"] = f"{table}-{part.replace(':', '')}-{metric}-ranks.svg"
+                values["figure"] = (
+                    f"{table}-{part.replace(':', '').replace(', ', '-').replace(' ', '-')}-{metric}-ranks.svg"
+                )
                 heading = f"{table}, {part}, {metric.upper()}: average ranks over {len(values['data'])} data sets"
                 distance = values["friedman"]["critical_difference"]
                 figure = critical_difference_figure(values["average_ranks"], distance, heading)

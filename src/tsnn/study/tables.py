@@ -1,4 +1,4 @@
-"""The tables of the paper as studies: which data, visibilities, variants and baselines, and the rows they become."""
+"""The tables as studies: which data, visibilities, variants and baselines, and the rows they become."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tsnn.evaluation.baselines import COMPARED
+from tsnn.data.question import Question
+from tsnn.evaluation.baselines import compared
 from tsnn.evaluation.catalog import list_data
 from tsnn.evaluation.formats import summary
 from tsnn.study.jobs import Job
-from tsnn.study.published import PAPER, best_peer, paper_figure, peers_alike
+from tsnn.study.published import NEW_NODES, PAPER, best_peer, paper_figure, peers_alike, table_of
 from tsnn.study.store import Record
 from tsnn.training.course import WARM_HEAD
 
@@ -30,19 +31,28 @@ TGB = ("tgb:tgbl-wiki", "tgb:tgbl-review", "tgb:thgl-software")
 VISIBILITIES = ("strict", "arrival", "batch:200")
 
 
+BOTH = {"transductive": "test", NEW_NODES: "new_test"}
+
+
 @dataclass(frozen=True)
 class Table:
     """One table. `variants` are changes to a data set's configuration; all others are compared with the first."""
 
     name: str
-    setting: str
+    settings: dict[str, str]  # what its rows are about, each with the set of events that their figures are of
     data: tuple[str, ...]
     metrics: tuple[str, ...]
-    segment: str = "test"
+    negatives: str | None = None  # as the protocol usually chooses them
     visibilities: tuple[str, ...] = VISIBILITIES
     seeds: int = 5
     variants: dict[str, Overrides] = field(default_factory=lambda: {"full": {}})
-    baselines: tuple[str, ...] = COMPARED
+    without: tuple[str, ...] = ()  # baselines that are left out
+
+    @property
+    def baselines(self) -> list[str]:
+        """What stands beside the model."""
+        own = compared(Question(negatives=self.negatives).sources_differ)
+        return [name for name in own if name not in self.without]
 
     @property
     def yardstick(self) -> str:
@@ -53,29 +63,31 @@ class Table:
 TABLES = {
     table.name: table
     for table in (
-        Table("dgb", "transductive", DGB, ("ap", "auc")),
-        Table("dgb-inductive", "inductive", DGB, ("ap", "auc"), segment="new_test"),
-        Table("tgb", "one positive among many", TGB, ("mrr",)),
+        Table("dgb", {"transductive": "test"}, DGB, ("ap", "auc")),
+        Table("dgb-inductive", {"inductive": "new_test"}, DGB, ("ap", "auc")),
+        Table("dgb-historical", BOTH, DGB, ("ap", "auc"), negatives="historical"),
+        Table("dgb-inductive-negatives", BOTH, DGB, ("ap", "auc"), negatives="inductive"),
+        Table("tgb", {"one positive among many": "test"}, TGB, ("mrr",)),
         Table(
             "ablation",
-            "transductive, EdgeBank off",
+            {"transductive, EdgeBank off": "test"},
             ("dgb:USLegis", "dgb:CanParl", "dgb:uci"),
             ("ap",),
             visibilities=("arrival", "strict"),
             seeds=3,
             variants={"core": CORE} | {name: CORE | change for name, change in REMOVALS.items()},
-            baselines=(),
+            without=compared(),
         ),
         Table(
             "sheaf",
-            "transductive, equal features and settings",
+            {"transductive, equal features and settings": "test"},
             DGB,
             ("ap", "auc"),
             visibilities=("strict",),
             seeds=3,
             variants={"full": {}, "no-state": {"train.epochs": 0}}
             | {name: change for name, change in REMOVALS.items() if name != "no-smooth"},
-            baselines=("features",),
+            without=tuple(name for name in compared() if name != "features"),
         ),
     )
 }
@@ -111,26 +123,32 @@ class Cell:
         return [*self.model, *(job for jobs in self.baselines.values() for job in jobs)]
 
 
-def make_row(table: Table, cell: Cell, records: dict[str, Record]) -> dict[str, Any]:
-    """Our figures of one data set, visibility and variant beside the paper's."""
+def make_rows(table: Table, cell: Cell, records: dict[str, Record]) -> list[dict[str, Any]]:
+    """Our figures of one data set, visibility and variant beside the published ones, for each setting of the table."""
+    return [make_row(table, cell, records, setting) for setting in table.settings]
+
+
+def make_row(table: Table, cell: Cell, records: dict[str, Record], setting: str) -> dict[str, Any]:
+    """The same for one setting."""
     is_ablation = table.name == "ablation"
     column = cell.variant if is_ablation else PAPER
-    published = {metric: paper_figure(table.name, metric, cell.data, column) for metric in table.metrics}
-    peers = {metric: best_peer(table.name, metric, cell.data) for metric in table.metrics}
+    other, segment = table_of(table.name, setting), table.settings[setting]
+    published = {metric: paper_figure(other, metric, cell.data, column) for metric in table.metrics}
+    peers = {metric: best_peer(other, metric, cell.data) for metric in table.metrics}
     return {
         "data": cell.data,
         "visibility": cell.visibility,
-        "setting": table.setting,
+        "setting": setting,
         "variant": cell.variant,
-        "shuffled": cell.model[0].shuffled,
+        "shuffled": cell.jobs[0].shuffled,
         "configuration": cell.configuration,
         "seeds": len(cell.model),
         "stateless": sum(is_stateless(records[job.key]) for job in cell.model),
-        "ours": _figures(table, cell.model, records),
+        "ours": _figures(table, segment, cell.model, records),
         "paper": _present(published),
         "best_peer": None if is_ablation else _present(peers),
-        "peers_alike": {} if is_ablation else peers_alike(table.name, table.metrics, cell.data, cell.visibility),
-        "baselines": {name: _figures(table, jobs, records) for name, jobs in cell.baselines.items()},
+        "peers_alike": {} if is_ablation else peers_alike(other, table.metrics, cell.data, cell.visibility),
+        "baselines": {name: _figures(table, segment, jobs, records) for name, jobs in cell.baselines.items()},
         "jobs": [job.key for job in cell.jobs],
     }
 
@@ -140,8 +158,8 @@ def is_stateless(record: Record) -> bool:
     return bool(record["training"]["best_epoch"] == WARM_HEAD)
 
 
-def _figures(table: Table, jobs: list[Job], records: dict[str, Record]) -> dict[str, Any]:
-    found = [records[job.key]["metrics"].get(table.segment, {}) for job in jobs]
+def _figures(table: Table, segment: str, jobs: list[Job], records: dict[str, Record]) -> dict[str, Any]:
+    found = [records[job.key]["metrics"].get(segment, {}) for job in jobs]
     columns = {name: [figures[name] for figures in found if name in figures] for name in table.metrics}
     if "mrr" in columns:  # a fraction in the records, per cent in the tables
         columns["mrr"] = [100 * value for value in columns["mrr"]]

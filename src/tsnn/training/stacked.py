@@ -53,6 +53,8 @@ class StackedTrainer:
 
     def __init__(self, configs: list[Config], split: Split, device: torch.device) -> None:
         check_alike(configs)
+        if any(config.train.history != "train" for config in configs):
+            raise ConfigError("a population is evaluated on the rows it trains on; train such runs one by one.")
         if split.stream.num_relations or split.stream.num_types:
             raise ConfigError("a population knows no relations and no node types; train such runs one by one.")
         self.configs = configs

@@ -69,16 +69,17 @@ def train(
     validate = _Validation(validation_questions(split, question))
     with closing(TensorBoard(folder / "tensorboard")) if config.train.tensorboard else nullcontext() as board:
         model, course = Trainer(config, split, validate, folder, progress, board, validate.states).run()
-    rivals = compared_baselines(split.stream, config.train.seed) if compare else []
+    rivals = compared_baselines(split.stream, question, config.train.seed) if compare else []
     for i, rival in enumerate(rivals):
         progress(i, len(rivals), f"fitting {rival.name}")
         rival.fit(split, question)
         progress(i + 1, len(rivals), f"fitting {rival.name}")
-    scorer = ModelScorer(model, split.stream)
     questions = make_questions(split, question)
-    final, health = FinalState(scorer, split.stream), StateHealth(scorer, questions)
+    seen = questions.split.stream
+    scorer = ModelScorer(model, seen)
+    final, health = FinalState(scorer, seen), StateHealth(scorer, questions)
     listeners = [final, health, *follow(scorer, questions)]
-    results = _figures(scorer, split.stream, questions, rivals, listeners, progress)
+    results = _figures(scorer, seen, questions, rivals, listeners, progress)
     metrics, *baselines = (result.to_dict() for result in results)
     if compare:
         metrics["baselines"] = baselines
@@ -102,7 +103,7 @@ class _Validation:
         answers, health = Answers(self._questions), StateHealth(scorer, self._questions)
         replay(scorer, self._questions.split.stream, [answers, health])
         self._states = health.measure().to_dict()
-        return self._questions.choice(answers.result(scorer.name).metrics["val"])
+        return self._questions.choice(answers.metrics()["val"])
 
     def states(self) -> dict[str, float]:
         """Of the last weights that were validated."""
