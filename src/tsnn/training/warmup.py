@@ -59,7 +59,8 @@ BLOCKS_LEFT_OUT = {
 
 # Of vectors:
 VECTOR_EPOCHS = 10  # at most
-VECTOR_PATIENCE = 2
+VECTOR_STEPS = 400  # which a short stream has in more epochs than these
+VECTOR_PATIENCE = 0.2  # of those epochs
 VECTOR_LR = 1e-2
 VECTOR_DECAY = 1e-2
 WORTH = 0.25  # what validation has to gain by them, in per cent: they cost time
@@ -269,15 +270,16 @@ def _learn_vectors(
     _restore(model, untrained)
     optimizer = lesson.optimizer()
     figures: list[float] = []
-    for epoch in range(VECTOR_EPOCHS):
+    most = max(VECTOR_EPOCHS, VECTOR_STEPS * BATCH // len(lesson))
+    for epoch in range(most):
         lesson.redraw(rng)
         own.forgetting = torch.Generator().manual_seed(int(rng.integers(1 << 62)))
-        lesson.epoch(optimizer, rng.permutation(len(lesson)), linear(epoch, VECTOR_EPOCHS))
+        lesson.epoch(optimizer, rng.permutation(len(lesson)), linear(epoch, most))
         own.forgetting = None
         figures.append(judge(model))
         if figures[-1] > best:
             best, epochs, kept = figures[-1], epoch + 1, _weights(model)
-        if epoch - int(np.argmax(figures)) >= VECTOR_PATIENCE:
+        if epoch - int(np.argmax(figures)) >= VECTOR_PATIENCE * most:
             break
     own.requires_grad_(False)
     own.on.fill_(float(epochs > 0))
