@@ -136,6 +136,7 @@ class TrainConfig(_Section):
     dtype: Literal["float32", "float64"] = "float32"
     engine: Literal["auto", "reference", "fused", "cuda"] = "auto"
     device: Literal["cpu", "cuda"] = "cpu"
+    intensity: bool = True  # who acts next: a rate of every source, for negatives of other sources and forecasts
     tensorboard: bool = False  # beside the journal
     loss: LossConfig = LossConfig()
 
@@ -160,6 +161,7 @@ class TrainConfig(_Section):
 # Settings that came after the first stored results, each with the value at which a run is what it was before.
 LATER: dict[str, Any] = {
     "train.candidates": "destinations",
+    "train.intensity": True,
     "train.collisions": False,
     "train.loss.geo_products": "raw",
     "model.stalks": "zero",

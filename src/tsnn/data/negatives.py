@@ -23,6 +23,7 @@ from tsnn.types import I64, Bool
 
 BATCH = 200
 STRATEGIES = ("random", "historical", "inductive")
+OTHER_SOURCES = ("historical", "inductive")  # of these, negatives have sources of their own
 SEEDS = {"val": 0, "new_val": 1, "test": 2, "new_test": 3}
 
 Pair = tuple[int, int]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tsnn.data.dgb import NAMES, find_csv, load_dgb, read_labels, split_dgb
-from tsnn.data.negatives import SEEDS, STRATEGIES, DgbNegatives
+from tsnn.data.negatives import OTHER_SOURCES, SEEDS, STRATEGIES, DgbNegatives
 from tsnn.data.queries import Joined, Queries, pairs
 from tsnn.data.question import Question
 from tsnn.data.split import Split
@@ -36,6 +36,7 @@ class DgbQuestions(Questions):
     protocol = "dgb"
     says = f"AP and AUC against one negative per positive, mean over batches of {BATCH}, pooled beside it"
     strategies = STRATEGIES
+    other_sources = OTHER_SOURCES
     sets = SETS
     metric = "ap"
     aggregation = (

@@ -12,6 +12,7 @@ from tsnn.evaluation.baselines import COMPARED, baseline
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.catalog import protocol_of
 from tsnn.evaluation.contracts import spot_check
+from tsnn.evaluation.joint import joined, told
 from tsnn.evaluation.method import Method, as_scorer
 from tsnn.evaluation.model import ModelScorer, remark_of
 from tsnn.evaluation.questions import Questions
@@ -39,8 +40,15 @@ def evaluate(
     own = as_scorer(scorer)
     own.fit(split, question)
     spot_check(own, split, question)
-    remark = remark_of(own.model) if isinstance(own, ModelScorer) else ""
-    return replace(figures(own, split.stream, questions, progress, f"evaluating {own.name}"), remark=remark)
+    text = f"evaluating {own.name}"
+    if not isinstance(own, ModelScorer):
+        return figures(own, split.stream, questions, progress, text)
+    if questions.compares_sources and own.model.config.train.intensity:
+        pairs, joint = joined(own, split, questions, progress)
+        found = told(figures(pairs, split.stream, questions, progress, text), joint)
+    else:
+        found = figures(own, split.stream, questions, progress, text)
+    return replace(found, remark=remark_of(own.model))
 
 
 def make_questions(

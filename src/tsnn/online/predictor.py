@@ -43,6 +43,7 @@ from tsnn.training.run import (
     DATA,
     FORMAT,
     IDS,
+    INTENSITY,
     METRICS,
     STATE,
     WEIGHTS,
@@ -55,7 +56,7 @@ from tsnn.types import F64, I64
 from tsnn.words import Helpful, kind_of
 
 Late = Literal["refuse", "aside"]
-_COPIED = (CONFIG, WEIGHTS, DATA, "journal.jsonl")
+_COPIED = (CONFIG, WEIGHTS, INTENSITY, DATA, "journal.jsonl")
 
 
 @dataclass(frozen=True)

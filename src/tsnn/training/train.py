@@ -24,6 +24,7 @@ from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import Answers, Listener, answers_of, figures, replay
 from tsnn.evaluation.scorer import Scorer
 from tsnn.files import write_text
+from tsnn.intensity.intensity import Intensity
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.planner import PlanSpec
 from tsnn.training.run import CONFIG, METRICS, FinalState, Run, save_run
@@ -75,6 +76,8 @@ def train(
         rival.fit(split, question)
         progress(i + 1, len(rivals), f"fitting {rival.name}")
     scorer = ModelScorer(model, split.stream)
+    intensity = Intensity.fit(split, question) if config.train.intensity else None
+    scorer.paces = None if intensity is None else intensity.grid
     questions = make_questions(split, question)
     final, health = FinalState(scorer, split.stream), StateHealth(scorer, questions)
     listeners = [final, health, *follow(scorer, questions)]
@@ -84,7 +87,7 @@ def train(
         metrics["baselines"] = baselines
     metrics["states"] = health.measure().to_dict()
     metrics["training"] = {"epochs": course.epoch, "best_epoch": course.best_epoch, "validation": course.best_metric}
-    run = save_run(folder, model, split.stream, metrics, final.tensors)
+    run = save_run(folder, model, split.stream, metrics, final.tensors, intensity)
     (folder / "checkpoint.safetensors").unlink(missing_ok=True)
     return run
 
