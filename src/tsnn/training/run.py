@@ -243,7 +243,7 @@ def save_run(
     write_text(folder / CONFIG, model.config.to_toml())
     shape = {"format": FORMAT, "shape": json.dumps(asdict(model.shape))}
     write_tensors(folder / WEIGHTS, dict(model.state_dict()), shape)
-    write_tensors(folder / STATE, state or final_state(model, stream), {"format": FORMAT})
+    write_tensors(folder / STATE, state or final_state(model, stream, intensity), {"format": FORMAT})
     stream.ids.save(folder / IDS)
     if intensity is not None:
         write_text(folder / INTENSITY, json.dumps(intensity.to_dict(), indent=2) + "\n")
@@ -270,9 +270,10 @@ class FinalState(Listener):
             self.tensors = state_tensors(states, seen.counters.snapshot(), self._stream.t[0], tie)
 
 
-def final_state(model: TSNN, stream: EventStream) -> dict[str, Tensor]:
+def final_state(model: TSNN, stream: EventStream, intensity: Intensity | None = None) -> dict[str, Tensor]:
     """What `FinalState` hears in a replay of its own."""
     scorer = ModelScorer(model, stream)
+    scorer.paces = None if intensity is None else intensity.grid
     final = FinalState(scorer, stream)
     replay(scorer, stream, [final])
     return final.tensors
