@@ -110,3 +110,10 @@ class Acts(NamedTuple):
         if visibility.kind == "batch":  # a batch is known of once the next begins
             seen_from = np.append(t, end)[np.searchsorted(known, np.arange(len(t)), side="right")]
         return cls(actor, role, t, known, seen_from, end)
+
+    @property
+    def burst(self) -> float:
+        """How many things an actor does at one time, where it does any."""
+        did = self.role == 0
+        times = len(np.unique(np.column_stack([self.actor[did], self.t[did]]), axis=0))
+        return float(did.sum() / times) if times else 1.0

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsnn.data.question import Question
 from tsnn.data.split import Split
@@ -27,20 +28,22 @@ class Intensity:
     newcomers: float  # first acts per unit of time
     base: float
     weights: tuple[float, ...]  # of counts of what it did, of what befell it (with two roles), of its last event
+    burst: float = 1.0  # events that a source begins at one time, where it begins any
 
     @classmethod
     def fit(cls, split: Split, question: Question) -> Self:
         """The one of greatest likelihood on the training rows, of which each knows what the question lets it know."""
         stream, rows = split.stream, split.train_end
         grid = Grid.of(stream, question.visibility, rows)
-        theta = maximize(Acts.of(stream, question.visibility, question.cuts(split), rows, grid.roles), grid)
-        return cls(grid, float(theta[0]), float(theta[1]), tuple(theta[2:].tolist()))
+        acts = Acts.of(stream, question.visibility, question.cuts(split), rows, grid.roles)
+        theta = maximize(acts, grid)
+        return cls(grid, float(theta[0]), float(theta[1]), tuple(theta[2:].tolist()), acts.burst)
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Self:
         """Read what `to_dict` wrote."""
         weights = tuple(float(weight) for weight in told["weights"])
-        return cls(Grid(**told["grid"]), float(told["newcomers"]), float(told["base"]), weights)
+        return cls(Grid(**told["grid"]), told["newcomers"], told["base"], weights, told["burst"])
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON would hold it."""
@@ -49,7 +52,7 @@ class Intensity:
     @property
     def parameters(self) -> int:
         """Numbers that are not 0."""
-        return int(np.count_nonzero([self.newcomers, self.base, *self.weights]))
+        return int(np.count_nonzero([self.newcomers, self.base, *self.weights, self.burst]))
 
     def rate(self, acts: F64) -> F64:
         """Events per unit of time of sources of whom this is known, (n, acts) as `source_acts` writes it."""
@@ -68,3 +71,7 @@ class Intensity:
         """
         fading = np.tile(self.grid.faded(horizon), self.grid.roles + 1)
         return np.where(acts[:, 0] > 0, self.base * horizon, 0.0) + acts[:, 1:] @ (np.array(self.weights) * fading)
+
+    def probability(self, expected: NDArray[np.floating[Any]] | float) -> Any:
+        """Of any event, where so many are expected, in bursts of the usual size."""
+        return -np.expm1(-np.asarray(expected) / self.burst)

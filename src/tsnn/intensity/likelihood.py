@@ -19,7 +19,7 @@ from tsnn.types import F64, I64, Bool
 
 ROUNDS = 60
 TOLERANCE = 1e-7  # of the log-likelihood per act that a round has to gain
-MAX_TERMS = 19  # of theta that are not 0
+MAX_TERMS = 18  # of theta that are not 0
 
 
 @kernel()

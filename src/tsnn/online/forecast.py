@@ -37,7 +37,10 @@ class Due:
 
 @dataclass(frozen=True)
 class DuePair:
-    """A pair with the events that are expected of it, and the probability of any; the relation where there are some."""
+    """A pair with the events that are expected of it, and the probability of any; the relation where there are some.
+
+    A source that begins several events at once does so with several others, so those of a pair come one by one.
+    """
 
     src: Hashable
     dst: Hashable
@@ -62,16 +65,11 @@ class Forecast(Brief):
         return {"t": self.t, "within": self.within, "expected": self.expected, "newcomers": self.newcomers}
 
 
-def probability(expected: float) -> float:
-    """Of at least one event, where so many are expected and none brings about another."""
-    return -math.expm1(-expected)
-
-
 class Outlook:
     """What is expected of everybody from a time on."""
 
     def __init__(self, state: LiveState, intensity: Intensity, t: Any, horizon: float) -> None:
-        self.state, self.t = state, t
+        self.state, self.intensity, self.t = state, intensity, t
         clock = float(t - state.origin)
         self.src, self.relation, self.expected = expected_of_all(
             state.moment(t).counters.tables, intensity, clock, horizon
@@ -79,10 +77,11 @@ class Outlook:
 
     def sources(self, top: int) -> Rows[Due]:
         """The sources that most is expected of, over all their relations."""
-        totals = np.bincount(self.src, weights=self.expected, minlength=1)
+        totals = np.zeros(len(self.state.ids))
+        np.add.at(totals, self.src, self.expected)
         external = self.state.ids.external
         best = ((external[u], float(totals[u])) for u in best_places(totals, top).tolist() if totals[u] > 0)
-        return Rows((Due(name, value, probability(value)) for name, value in best), Due)
+        return Rows((Due(name, value, float(self.intensity.probability(value))) for name, value in best), Due)
 
     def pairs(self, top: int, question: Question) -> list[tuple[int, int, int, float]]:
         """Source, destination, relation and expected events of the best pairs, exactly, though few are scored.

@@ -31,7 +31,7 @@ from tsnn.online.batch import as_column, score_pairs, side_by_side
 from tsnn.online.checks import check_ahead, check_event, check_id, check_relation, check_time
 from tsnn.online.event import AnyTime, Event, Relation, Time
 from tsnn.online.explain import Explanation, explain_score
-from tsnn.online.forecast import DuePair, Forecast, Outlook, probability
+from tsnn.online.forecast import DuePair, Forecast, Outlook
 from tsnn.online.ids import GrowingIds
 from tsnn.online.live import LiveState
 from tsnn.online.retrieve import best_places, eligible, shortlist
@@ -303,7 +303,7 @@ class Predictor(Brief, Helpful):
             sources, names = outlook.sources(top), self._state.ids.external
         kinds = self.run.model.shape.num_relations
         due = (
-            DuePair(names[u], names[v], about.relation_name(kind) if kinds else None, value, probability(value))
+            DuePair(names[u], names[v], about.relation_name(kind) if kinds else None, value, -math.expm1(-value))
             for u, v, kind, value in found
         )
         total, new = float(outlook.expected.sum()), intensity.newcomers * horizon

@@ -24,6 +24,7 @@ from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import Answers, Listener, answers_of, figures, replay
 from tsnn.evaluation.scorer import Scorer
 from tsnn.files import write_text
+from tsnn.intensity.calibration import calibration
 from tsnn.intensity.intensity import Intensity
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.planner import PlanSpec
@@ -86,6 +87,8 @@ def train(
     if compare:
         metrics["baselines"] = baselines
     metrics["states"] = health.measure().to_dict()
+    if intensity is not None:
+        metrics["intensity"] = calibration(intensity, split)
     metrics["training"] = {"epochs": course.epoch, "best_epoch": course.best_epoch, "validation": course.best_metric}
     run = save_run(folder, model, split.stream, metrics, final.tensors, intensity)
     (folder / "checkpoint.safetensors").unlink(missing_ok=True)
