@@ -18,6 +18,7 @@ from tsnn.plan.planner import PlanSpec
 from tsnn.types import F64, I64, Visibility
 
 SCALES_PER_DECADE = 2
+FINEST = 1e-8  # of the span: two times closer than that are as good as one
 DENSE = 0.5  # share of possible ticks that have events, from which on time is a clock
 MAX_COUNTS = 16  # of an actor, all roles together
 
@@ -46,7 +47,8 @@ class Grid(NamedTuple):
         gaps = gaps[gaps > 0]
         if not len(gaps):
             return cls(1, roles, 1.0, 1.0)
-        span, least = float(t[-1] - t[0]), float(gaps.min())
+        span = float(t[-1] - t[0])
+        least = max(float(gaps.min()), FINEST * span)
         tick = span / len(gaps) if visibility.kind == "strict" and len(gaps) * least > DENSE * span else 0.0
         least /= 10 if tick else 1
         wanted = round(SCALES_PER_DECADE * np.log10(span / least)) + 1

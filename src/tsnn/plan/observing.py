@@ -32,6 +32,9 @@ from tsnn.plan.tables import (
 from tsnn.types import I64
 
 
+FORGOTTEN = 40.0  # a count that has faded by exp(-40) is 0: no more is lost than rounding loses, and much time is won
+
+
 @inlined()
 def _push(tab: Tables, node: Int, other: Int, t: float, rel: Int) -> None:
     at = tab.ring_len[node] % tab.ring_id.shape[1]
@@ -167,7 +170,7 @@ def _observe_act(tab: Tables, opt: Options, node: Int, role: Int, rel: Int, t: f
     gap = t - tab.actor_last[actor]
     rate = opt.act_rate
     for k in range(opt.act_scales):
-        fade = math.exp(-rate * gap)
+        fade = math.exp(-rate * gap) if rate * gap < FORGOTTEN else 0.0
         rate *= opt.act_ratio
         for other in range(opt.act_roles):
             tab.actor_recent[actor, other * opt.act_scales + k] *= fade
