@@ -31,7 +31,6 @@ from tsnn.plan.tables import (
 )
 from tsnn.types import I64
 
-
 FORGOTTEN = 40.0  # a count that has faded by exp(-40) is 0: no more is lost than rounding loses, and much time is won
 
 
