@@ -69,6 +69,7 @@ def test_saved_counts_are_found_again_and_are_not_missed_in_a_run_from_before_th
     planner.counters.restore(saved)
     planner.position = 500
     np.testing.assert_array_equal(planner.plan(600, queries).score.acts, acts)
+    assert (np.diff(saved["actor_key"]) > 0).all()  # whoever came first: equal histories give equal snapshots
 
     older = Planner(stream, PlanSpec())
     older.advance(500)

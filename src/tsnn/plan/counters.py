@@ -127,7 +127,8 @@ class Counters:
             if name == "bank":
                 place = np.empty(len(tables.bank_key), np.int64)
                 place[order] = np.arange(len(order))
-        saved |= {name: getattr(tables, name)[: tables.ints[N_ACTORS]].copy() for name in _of("actor")}
+        saved |= {name: getattr(tables, name)[saved["act_row"]] for name in _of("actor")}  # by key as well
+        saved["act_row"] = np.arange(len(saved["act_row"]))
         saved |= self._queue()
         saved["queue_slot"] = place[saved["queue_slot"]]
         return {**saved, "ints": tables.ints.copy()}
