@@ -14,9 +14,11 @@ from tsnn.data.split import split_by_time
 from tsnn.errors import InputError
 from tsnn.evaluation.baselines import ROSTER, baseline
 from tsnn.evaluation.contracts import VISIBILITIES, Trial, check_scorer, tied_stream
+from tsnn.evaluation.joint import JointScorer
 from tsnn.evaluation.model import ModelScorer
 from tsnn.evaluation.replay import score_queries
 from tsnn.evaluation.scorer import Block
+from tsnn.intensity.intensity import Intensity
 from tsnn.plan.planner import Planner
 from tsnn.training.trainer import build_model
 from tsnn.types import Visibility
@@ -34,8 +36,15 @@ def tsnn(stream: EventStream, **switches: object) -> ModelScorer:
     return ModelScorer(model, stream)
 
 
+def with_sources(stream: EventStream) -> JointScorer:
+    own = tsnn(stream)
+    return JointScorer(own, Intensity.fit(split_by_time(stream), Question()), 0.5)
+
+
 SCORERS = {
     "tsnn": tsnn,
+    "tsnn with sources": with_sources,
+    "tsnn with sources, undirected": with_sources,
     "tsnn, undirected": tsnn,
     "features, undirected": lambda s: baseline("features"),
     "tsnn with attention": lambda s: tsnn(s, model__attention=True, features__transported_difference=True),
@@ -106,10 +115,11 @@ def test_planning_queries_changes_no_counter():
         np.testing.assert_array_equal(column, silent.counters.snapshot()[name], err_msg=name)
 
 
-def test_ties_may_be_shuffled_under_strict():
+@pytest.mark.parametrize("make", [tsnn, with_sources])
+def test_ties_may_be_shuffled_under_strict(make):
     """An event's strict score does not depend on the order of the rows that share its time."""
     stream = tied_stream()
-    scorer, queries = tsnn(stream), asked(stream, "strict")
+    scorer, queries = make(stream), asked(stream, "strict")
     queries = queries.slice(0, len(queries) - 1)  # the last one sees every row
     before = score_queries(scorer, stream, queries)
     last = np.flatnonzero(stream.t == stream.t[-1])

@@ -29,7 +29,7 @@ from tsnn.progress import watched
 from tsnn.runs.seeds import SeedRuns
 from tsnn.runs.seeds import train_seeds as train_stream_seeds
 from tsnn.runs.train import train as train_stream
-from tsnn.training.run import Run, split_like
+from tsnn.training.run import Run, folder_of, keep_joint, split_like
 from tsnn.training.train import Follow, follow_nothing
 from tsnn.types import Visibility, Watch
 from tsnn.words import kind_of
@@ -157,7 +157,10 @@ def evaluate(
     question = replace(asked, **{name: word for name, word in told.items() if word is not None})
     names = None if sets is None else (sets,) if isinstance(sets, str) else tuple(sets)
     with watched(progress) as show:
-        return evaluate_scorer(judged, split, question, protocol=protocol, sets=names, progress=show)
+        result = evaluate_scorer(judged, split, question, protocol=protocol, sets=names, progress=show)
+    if isinstance(scorer, Run) or (isinstance(scorer, str | Path) and isinstance(judged, ModelScorer)):
+        keep_joint(folder_of(scorer), result.card)
+    return result
 
 
 def asked_of(scorer: Any, data: Data, seed: int, **columns: Any) -> tuple[Scorer, Split, Question]:

@@ -77,7 +77,7 @@ class ModelConfig(_Section):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> ModelConfig:
-        if (self.attention or self.partners) and self.stalk_dim % self.attention_heads:
+        if self.attention and self.stalk_dim % self.attention_heads:
             raise ValueError(f"attention_heads={self.attention_heads} must divide stalk_dim={self.stalk_dim}")
         return self
 
@@ -140,6 +140,7 @@ class TrainConfig(_Section):
     dtype: Literal["float32", "float64"] = "float32"
     engine: Literal["auto", "reference", "fused", "cuda"] = "auto"
     device: Literal["cpu", "cuda"] = "cpu"
+    intensity: bool = True  # who acts next: a rate of every source, for negatives of other sources and forecasts
     tensorboard: bool = False  # beside the journal
     loss: LossConfig = LossConfig()
 
@@ -164,6 +165,7 @@ class TrainConfig(_Section):
 # Settings that came after the first stored results, each with the value at which a run is what it was before.
 LATER: dict[str, Any] = {
     "train.candidates": "destinations",
+    "train.intensity": True,
     "train.collisions": False,
     "train.history": "train",
     "train.loss.geo_products": "raw",

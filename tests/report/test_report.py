@@ -39,6 +39,7 @@ FLAGS += ["--disable-component-update", "--disable-sync"]
 SECTIONS = (
     "Figures",
     "What the states do",
+    "Who acts next",
     "Protocol card",
     "Learning",
     "What the score is made of",

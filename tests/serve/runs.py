@@ -11,6 +11,8 @@ import torch
 
 from tsnn.config import Config
 from tsnn.data.events import EventStream, make_stream
+from tsnn.intensity.acts import Grid
+from tsnn.intensity.intensity import Intensity
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.online.event import Event
 from tsnn.plan.planner import mean_gap
@@ -18,6 +20,7 @@ from tsnn.serve.schemas import read_events
 from tsnn.training.run import save_run
 
 FEATURES, RELATIONS, CLOCK = 2, 3, 400
+INTENSITY = Intensity(Grid(2, 1, 0.5, 0.1), newcomers=0.01, base=0.001, weights=(0.2, 0.3, 0.0, 0.1))
 SMALL = {
     "model.stalk_dim": 8,
     "model.num_reflectors": 2,
@@ -47,7 +50,7 @@ def make_small_run(folder: Path, seed: int = 0) -> Path:
     stream = small_stream(seed)
     model = TSNN(Config.build(overrides=SMALL), StreamShape(FEATURES, RELATIONS, 0, mean_gap(stream.t)))
     folder.mkdir(parents=True)
-    save_run(folder, model.eval(), stream, {"metrics": {}})
+    save_run(folder, model.eval(), stream, {"metrics": {}}, intensity=INTENSITY)
     return folder
 
 

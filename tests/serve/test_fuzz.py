@@ -24,6 +24,7 @@ OPERATIONS = [
     "POST /events",
     "POST /score",
     "GET /recommend",
+    "GET /forecast",
     "GET /explain",
     "GET /node",
     "GET /health",

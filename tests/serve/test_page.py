@@ -104,6 +104,8 @@ def test_a_source_is_looked_up(site, page):
     assert first_times[0] == str(predictor.clock)
     assert page.locator("#recent tbody tr").count() == len(predictor.recent("node 4", 12))
     assert page.locator("#drift polyline").get_attribute("points").count(",") == 2
+    due = predictor.forecast(None, 5, pairs=False).sources
+    assert page.locator("#due tbody .link").all_inner_texts() == [str(one.src) for one in due]
     assert page.faults == []
     assert all(url.startswith((site.url, "data:")) for url in page.fetched)
 

@@ -124,7 +124,7 @@ def test_one_replay_gives_what_separate_ones_give(tmp_path):
     assert evaluate(ModelScorer(model, split.stream), split, Question()).metrics == run.metrics["metrics"]
     for name, held in zip(compared(), run.metrics["baselines"], strict=True):
         assert evaluate(baseline(name), split, Question()).metrics == held["metrics"]
-    saved, alone = read_tensors(run.folder / STATE)[0], final_state(model, split.stream)
+    saved, alone = read_tensors(run.folder / STATE)[0], final_state(model, split.stream, run.intensity)
     assert saved.keys() == alone.keys()
     assert all(torch.equal(saved[name], alone[name]) for name in alone)
 

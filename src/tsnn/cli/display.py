@@ -84,6 +84,9 @@ def _print_main(scorers: dict[str, Any], card: dict[str, Any], over: str = "") -
     remark += f"Candidates: {card['question']['candidates']}. "
     if card["question"].get("direction") == "undirected":
         remark += "Events: undirected, either end is asked for the other. "
+    if "joint" in card["negatives"]:
+        multiple = card["negatives"]["joint"]["multiple"]
+        remark += f"Scores: the model's plus {multiple:g} times the log intensity of the source, as validation chose. "
     out.print(remark + f"Figures: {card['aggregation']}.", style="dim", highlight=False)
 
 

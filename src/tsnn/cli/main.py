@@ -18,6 +18,7 @@ from tsnn.cli.demo import demo
 from tsnn.cli.evaluate import evaluate
 from tsnn.cli.explain import explain
 from tsnn.cli.facts import facts
+from tsnn.cli.forecast import forecast
 from tsnn.cli.label import label
 from tsnn.cli.log import app as log_app
 from tsnn.cli.recommend import recommend
@@ -61,6 +62,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(recommend)
 app.command()(explain)
+app.command()(forecast)
 app.command()(facts)
 app.command()(label)
 app.command()(serve)

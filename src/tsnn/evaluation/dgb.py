@@ -8,7 +8,7 @@ from typing import Any
 from tsnn.data.dgb import NAMES, find_csv, load_dgb, read_labels, split_dgb
 from tsnn.data.negatives import SEEDS, STRATEGIES, DgbNegatives
 from tsnn.data.queries import Joined, Queries, pairs
-from tsnn.data.question import Question
+from tsnn.data.question import OTHER_SOURCES, Question
 from tsnn.data.split import Split
 from tsnn.errors import InputError
 from tsnn.evaluation.metrics import BATCH, link_metrics
@@ -36,6 +36,7 @@ class DgbQuestions(Questions):
     protocol = "dgb"
     says = f"AP and AUC against one negative per positive, mean over batches of {BATCH}, pooled beside it"
     strategies = STRATEGIES
+    other_sources = OTHER_SOURCES
     sets = SETS
     metric = "ap"
     aggregation = (

@@ -12,6 +12,7 @@ from tsnn.evaluation.baselines import baseline, compared
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.catalog import protocol_of
 from tsnn.evaluation.contracts import spot_check
+from tsnn.evaluation.joint import joined, told
 from tsnn.evaluation.method import Method, as_scorer
 from tsnn.evaluation.model import ModelScorer, remark_of
 from tsnn.evaluation.oracle import beyond_luck
@@ -40,10 +41,15 @@ def evaluate(
     own = as_scorer(scorer)
     own.fit(split, question)
     spot_check(own, split, question)
-    found = figures(own, questions.split.stream, questions, progress, f"evaluating {own.name}")
-    told = remark_of(own.model) if isinstance(own, ModelScorer) else getattr(own, "remark", "")
+    text = f"evaluating {own.name}"
+    if isinstance(own, ModelScorer) and questions.compares_sources and own.model.config.train.intensity:
+        pairs, joint = joined(own, split, questions, progress)
+        found = told(figures(pairs, questions.split.stream, questions, progress, text), joint)
+    else:
+        found = figures(own, questions.split.stream, questions, progress, text)
+    remark = remark_of(own.model) if isinstance(own, ModelScorer) else getattr(own, "remark", "")
     doubts = [f"{doubt}: it was answered with more than was asked." for doubt in beyond_luck(questions, found.metrics)]
-    return replace(found, remark=" ".join([*filter(None, [told]), *doubts]))
+    return replace(found, remark=" ".join([*filter(None, [remark]), *doubts]))
 
 
 def make_questions(

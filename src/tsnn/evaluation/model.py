@@ -10,6 +10,7 @@ from tsnn.data.split import Split
 from tsnn.engine.engine import commit, make_store, pick_engine, run_update, score
 from tsnn.errors import InputError
 from tsnn.evaluation.scorer import Block
+from tsnn.intensity.acts import Grid
 from tsnn.memory.versions import Versions
 from tsnn.model.head import ScoreParts, scalars
 from tsnn.model.partners import COLUMNS
@@ -57,12 +58,14 @@ class ModelScorer:
             )
         self.model, self._engine = model, pick_engine(model.config.train.engine, model.device)
         self.store = make_store(model, self._engine, stream.ids.keys)
+        self.paces: Grid | None = None  # at which the plan counts what sources do; nothing without them
         self.parts: ScoreParts | None = None  # what the scores of the last block are made of
 
     @property
     def spec(self) -> PlanSpec:
         """What the model's configuration asks of the plan."""
-        return self.model.plan_spec
+        spec = self.model.plan_spec
+        return spec if self.paces is None else self.paces.counted(spec)
 
     def fit(self, split: Split, question: Question) -> None:
         """Nothing: the weights were learned by `tsnn train`."""

@@ -48,6 +48,7 @@ class Questions(ABC):
     protocol: ClassVar[str]  # what the card and --protocol call it
     says: ClassVar[str]  # its negatives and figures, for help and documentation
     strategies: ClassVar[tuple[str, ...]] = ("random",)  # of choosing negatives, the usual one first
+    other_sources: ClassVar[tuple[str, ...]] = ()  # strategies whose negatives have sources of their own
     sets: ClassVar[tuple[str, ...]] = ("val", "test")
     metric: ClassVar[str]  # `ap` or `mrr`: the figure that stands first
     aggregation: ClassVar[str]  # how a set's figures come from its positives
@@ -72,6 +73,11 @@ class Questions(ABC):
         self.split = split.with_history(question.history)  # whose rows are replayed and asked about
         self.question = replace(question, negatives=strategy).about(split.stream)
         self.names = sorted(sets or self.sets, key=self.sets.index)
+
+    @property
+    def compares_sources(self) -> bool:
+        """Whether a positive is set against pairs of other sources, so that it counts who acts at all."""
+        return self.question.negatives in self.other_sources
 
     @classmethod
     def for_validation(cls, split: Split, question: Question) -> Self:

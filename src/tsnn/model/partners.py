@@ -12,6 +12,8 @@ later ones too, and would be trusted more than it deserves (D-27).
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -32,7 +34,7 @@ class Partners(nn.Module):
     def __init__(self, config: ModelConfig, num_nodes: int, relation_dim: int) -> None:
         super().__init__()
         d = config.stalk_dim
-        self.heads = config.attention_heads
+        self.heads = math.gcd(config.attention_heads, d)  # as many as divide the vectors
         self.vectors = nn.Parameter(torch.randn(num_nodes + 1, d) * SPREAD)
         self.register_buffer("met", torch.zeros(num_nodes + 1, dtype=torch.bool))
         self.register_buffer("on", torch.tensor(0.0))

@@ -19,6 +19,7 @@ from tsnn.data.description import Description
 from tsnn.data.events import EventStream, NodeIds, stable_key
 from tsnn.engine.engine import Engine, ServingEngine, commit, run_update
 from tsnn.errors import RunError
+from tsnn.intensity.intensity import Intensity
 from tsnn.memory.store import StateStore
 from tsnn.model.geometry import rotate
 from tsnn.model.tsnn import TSNN
@@ -155,9 +156,13 @@ class Moment(NamedTuple):
 class LiveState:
     """Everything that events change. `observe` is the only writer."""
 
-    def __init__(self, model: TSNN, ids: GrowingIds, saved: dict[str, Tensor]) -> None:
+    def __init__(
+        self, model: TSNN, ids: GrowingIds, saved: dict[str, Tensor], intensity: Intensity | None = None
+    ) -> None:
         self.model, self.ids = model, ids
         self.spec = model.plan_spec
+        if intensity is not None:
+            self.spec = intensity.grid.counted(self.spec)
         reference = model.config.train.engine == "reference"
         self.engine = Engine() if reference else ServingEngine(model)
         self.origin: Any = saved["origin"].numpy()[()]

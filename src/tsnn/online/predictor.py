@@ -31,9 +31,10 @@ from tsnn.online.batch import as_column, score_pairs, side_by_side
 from tsnn.online.checks import check_ahead, check_event, check_id, check_relation, check_time
 from tsnn.online.event import AnyTime, Event, Relation, Time
 from tsnn.online.explain import Explanation, explain_score
+from tsnn.online.forecast import DuePair, Forecast, Outlook
 from tsnn.online.ids import GrowingIds
 from tsnn.online.live import LiveState
-from tsnn.online.retrieve import eligible, shortlist
+from tsnn.online.retrieve import best_places, eligible, shortlist
 from tsnn.online.standpoint import Standpoint, score_candidates, stand
 from tsnn.plan.tables import ROWS
 from tsnn.tabular import Brief, Columns, Rows, Tabular
@@ -43,6 +44,7 @@ from tsnn.training.run import (
     DATA,
     FORMAT,
     IDS,
+    INTENSITY,
     METRICS,
     STATE,
     WEIGHTS,
@@ -55,7 +57,8 @@ from tsnn.types import F64, I64
 from tsnn.words import Helpful, kind_of
 
 Late = Literal["refuse", "aside"]
-_COPIED = (CONFIG, WEIGHTS, DATA, "journal.jsonl")
+FORECAST_GAPS = 100  # mean gaps that a forecast reaches, if nobody says how far
+_COPIED = (CONFIG, WEIGHTS, INTENSITY, DATA, "journal.jsonl")
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class Predictor(Brief, Helpful):
         self.run, self.late, self.max_ahead = run, late, max_ahead
         self.aside: list[Event] = []  # late events, where they are not refused
         self._lock = threading.RLock()
-        self._state = LiveState(run.model, GrowingIds(run.ids.external[: len(saved["h"])]), saved)
+        self._state = LiveState(run.model, GrowingIds(run.ids.external[: len(saved["h"])]), saved, run.intensity)
 
     @classmethod
     def load(cls, run: Run | str | Path, late: Late = "refuse", max_ahead: float | str = math.inf) -> Predictor:
@@ -269,13 +272,44 @@ class Predictor(Brief, Helpful):
         if not listed:
             keep &= (cand != standpoint.src) | scores.seen
         worth = np.flatnonzero(keep)
-        best = worth[_top(scores.total[worth], k)].tolist()
+        best = worth[best_places(scores.total[worth], k)].tolist()
         external = self._state.ids.external
         found = (
             Recommendation(names[i] if listed else external[cand[i]], *(float(part[i]) for part in scores[:4]))
             for i in best
         )
         return Rows(found, Recommendation)
+
+    def forecast(
+        self, within: float | str | None = None, top: int = 20, t: AnyTime | None = None, pairs: bool = True
+    ) -> Forecast:
+        """Who is due: the sources, and the pairs, most likely to act within a length of time, from `t` on.
+
+        A run of dates takes "1h" as well; by default it is a hundred mean gaps. Rates fade as if nothing new happened
+        until then. Pairs are the best of all; `pairs=False` leaves them out, which is faster.
+        """
+        if not isinstance(top, int | np.integer) or top < 1:
+            raise InputError(f"top is {top!r}; ask for at least one source.")
+        intensity, about = self.run.intensity, self.run.description
+        if intensity is None:
+            raise InputError("this run does not say who acts when; train it again, with train.intensity=true.")
+        horizon = FORECAST_GAPS * self.run.model.shape.mean_gap if within is None else read_span(within, about.dates)
+        if not 0 < horizon < math.inf:
+            raise InputError(f"within is {within!r}; give a length of time that is more than nothing and has an end.")
+        with self._lock:
+            time = self._asked_at(t)
+            outlook = Outlook(self._state, intensity, time, horizon)
+            found = outlook.pairs(top, self.run.question) if pairs else []
+            sources, names = outlook.sources(top), self._state.ids.external
+        kinds = self.run.model.shape.num_relations
+        due = (
+            DuePair(names[u], names[v], about.relation_name(kind) if kinds else None, value, -math.expm1(-value))
+            for u, v, kind, value in found
+        )
+        total, new = float(outlook.expected.sum()), intensity.newcomers * horizon
+        if not math.isfinite(total + new):
+            raise InputError(f"within is {within!r}, of which nothing can be said; give a shorter length of time.")
+        return Forecast(about.show_time(time), horizon, sources, Rows(due, DuePair), total, new)
 
     def explain(
         self, src: Hashable, dst: Hashable, t: AnyTime | None = None, edge_type: Relation | None = None
@@ -426,14 +460,3 @@ def _copy_run(source: Path, target: Path, names: Iterable[str]) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
-
-
-def _top(scores: F64, k: int) -> I64:
-    """Positions of the k largest, largest first; equal scores in the order they came."""
-    if k < len(scores):
-        threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
-        few = np.flatnonzero(scores >= threshold)
-    else:
-        few = np.arange(len(scores))
-    best: I64 = few[np.argsort(-scores[few], kind="stable")][:k]
-    return best

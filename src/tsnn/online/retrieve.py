@@ -17,7 +17,7 @@ from tsnn.online.active import largest
 from tsnn.online.standpoint import Standpoint
 from tsnn.plan.query_facts import TWO_HOP_CAP, shared_events
 from tsnn.plan.tables import Tables
-from tsnn.types import I64, Bool
+from tsnn.types import F64, I64, Bool
 
 RELATED = 1024  # with a history of their own with the source
 NEAREST = 256  # by distance, and as many by inner product
@@ -88,3 +88,14 @@ def _nearest(standpoint: Standpoint, may: Bool) -> list[I64]:
         inner.masked_fill_(others, -math.inf)
         distance.masked_fill_(others, math.inf)
     return [largest(-distance, NEAREST), largest(inner, NEAREST)]
+
+
+def best_places(scores: F64, k: int) -> I64:
+    """Positions of the k largest, largest first; equal scores in the order they came."""
+    if k < len(scores):
+        threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
+        few = np.flatnonzero(scores >= threshold)
+    else:
+        few = np.arange(len(scores))
+    best: I64 = few[np.argsort(-scores[few], kind="stable")][:k]
+    return best

@@ -151,6 +151,7 @@ def _decodable(standpoint: Standpoint, cand: I64, facts: Any) -> ScorePlan:
     return ScorePlan(
         ptr=np.array([0, len(cand)]), cand=cand, src=src, edge_type=edge_type,
         src_h=none, src_F=none, cand_h=none, cand_F=none, facts=facts, num_pairs=np.zeros(1, np.int64),
+        acts=np.zeros((1, 0)),
         nbr_len=none, nbr=no_rows, nbr_h=no_rows, nbr_F=no_rows, nbr_gap=np.zeros((1, 0)), nbr_type=no_rows,
     )  # fmt: skip
 

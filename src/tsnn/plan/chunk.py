@@ -10,7 +10,7 @@ or written in the chunk has a row in a *version log*: two arrays, stalks `h` and
 Pointers below are rows of these logs. They follow from the events alone, so no parameter is needed to make them.
 
 Axes: `known`, nodes with a row in the logs; `event`, rows of the chunk; `active`, entries of all events; `query`;
-`candidate`, of all queries; `attention`, neighbors that the score attends to.
+`candidate`, of all queries; `attention`, neighbors that the score attends to; `acts`, numbers of what a source did.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class ScorePlan:
     cand_F: Annotated[I32, shaped("candidate")]
     facts: Annotated[F64, shaped("candidate", len(FACTS))]  # see tsnn.plan.facts
     num_pairs: Annotated[I64, shaped("query")]  # distinct directed pairs seen
+    acts: Annotated[F64, shaped("query", "acts")]  # what the source did, as `source_acts` writes it
     nbr_len: Annotated[I32, shaped("query")]  # neighbors of the source for attention, most recent first
     nbr: Annotated[I32, shaped("query", "attention")]  # the nodes
     nbr_h: Annotated[I32, shaped("query", "attention")]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tsnn.errors import RunError
 from tsnn.plan.layout import Column, columns
-from tsnn.plan.tables import EMPTY, HASHED, QUEUE_HEAD, QUEUE_TAIL, Scratch, Tables, rehash
+from tsnn.plan.tables import EMPTY, HASHED, N_ACTORS, NUM_INTS, QUEUE_HEAD, QUEUE_TAIL, Scratch, Tables, rehash
 from tsnn.random import random_words
 from tsnn.types import I64, U64
 
@@ -23,11 +23,18 @@ def _of(axis: str) -> dict[str, Column]:
     return {name: column for name, column in _COLUMNS.items() if column.axes[0] == axis}
 
 
+_ACTORS = (*_of("act"), *_of("actor"))
+
+
+def _no_actors() -> dict[str, NDArray[np.generic]]:
+    return {name: _COLUMNS[name].make({"act": 0, "actor": 0, "fading": 0}) for name in _ACTORS}
+
+
 class Counters:
     """Tables and scratch for up to `num_nodes` nodes; both grow on request, before a sweep and never inside it."""
 
-    def __init__(self, num_nodes: int, ring: int, walk_dim: int = 0) -> None:
-        sizes = {"node": num_nodes, "ring": ring, "walk_dim": walk_dim}
+    def __init__(self, num_nodes: int, ring: int, walk_dim: int = 0, fading: int = 0) -> None:
+        sizes = {"node": num_nodes, "ring": ring, "walk_dim": walk_dim, "fading": fading, "actor": 0}
         sizes |= dict.fromkeys((*HASHED, "queue"), _FIRST_CAPACITY)
         made: dict[str, Any] = {name: column.make(sizes) for name, column in _COLUMNS.items()}
         self._introduced = 0
@@ -39,12 +46,15 @@ class Counters:
         """Nodes there is room for."""
         return len(self.tables.degree)
 
-    def make_room(self, events: int, nodes: int) -> None:
-        """Room for that many more events and, in all, that many nodes."""
+    def make_room(self, events: int, nodes: int, relations: int = 1) -> None:
+        """Room for that many more events, whose relations are so many, and, in all, that many nodes."""
         if nodes > self.num_nodes:
             self._grow_nodes(max(nodes, 2 * self.num_nodes))
+        more = dict.fromkeys(HASHED, events)
+        more["act"] = min(2 * events, nodes * relations) if self.tables.actor_recent.shape[1] else 0
         for name, used in HASHED.items():
-            self._grow_table(name, int(self.tables.ints[used]) + events)
+            self._grow_table(name, int(self.tables.ints[used]) + more[name])
+        self._grow_actors(int(self.tables.ints[N_ACTORS]) + more["act"])
         queued = len(self._queued()) + events
         if queued > len(self.tables.queue_t):
             self._fill_queue(self._queue(), queued)
@@ -58,6 +68,15 @@ class Counters:
         grown = {name: np.concatenate([getattr(old, name), column.make(sizes)]) for name, column in _of("node").items()}
         self._replace(**grown)
         self.scratch = _scratch(num_nodes)
+
+    def _grow_actors(self, wanted: int) -> None:
+        """Room for so many actors, by doubling."""
+        old = self.tables
+        have, fading = old.actor_recent.shape
+        if wanted > have:
+            sizes = {"actor": max(wanted, 2 * have) - have, "fading": fading}
+            added = {name: column.make(sizes) for name, column in _of("actor").items()}
+            self._replace(**{name: np.concatenate([getattr(old, name), more]) for name, more in added.items()})
 
     def introduce(self, keys: U64) -> None:
         """Give nodes their signatures; `keys` are those of all nodes, in index order."""
@@ -108,6 +127,8 @@ class Counters:
             if name == "bank":
                 place = np.empty(len(tables.bank_key), np.int64)
                 place[order] = np.arange(len(order))
+        saved |= {name: getattr(tables, name)[saved["act_row"]] for name in _of("actor")}  # by key as well
+        saved["act_row"] = np.arange(len(saved["act_row"]))
         saved |= self._queue()
         saved["queue_slot"] = place[saved["queue_slot"]]
         return {**saved, "ints": tables.ints.copy()}
@@ -115,12 +136,14 @@ class Counters:
     def restore(self, saved: dict[str, NDArray[np.generic]]) -> None:
         """Take what `snapshot` saved in place of the present counts."""
         missing = set(Tables._fields) - set(saved)
-        if missing:
+        if missing == set(_ACTORS):  # from before sources were counted: nobody counts them then
+            saved = {**saved, **_no_actors(), "ints": np.pad(saved["ints"], (0, NUM_INTS - len(saved["ints"])))}
+        elif missing:
             raise RunError(f"the saved counters lack {', '.join(sorted(missing))}; train the run again.")
         nodes, ring = saved["ring_id"].shape
-        fresh = Counters(nodes, ring, saved["walk"].shape[2])
+        fresh = Counters(nodes, ring, saved["walk"].shape[2], saved["actor_recent"].shape[1])
         self.tables, self.scratch, self._introduced = fresh.tables, fresh.scratch, 0
-        self._replace(**{name: saved[name].copy() for name in (*_of("node"), "ints")})
+        self._replace(**{name: saved[name].copy() for name in (*_of("node"), *_of("actor"), "ints")})
         for name in HASHED:
             new, moved = _rehashed(name, saved, len(saved[f"{name}_key"]))
             self._replace(**new)

@@ -10,6 +10,7 @@ from tsnn.kernel_cache import inlined, kernel
 from tsnn.plan.facts import STEPS
 from tsnn.plan.tables import (
     EMPTY,
+    N_ACTORS,
     N_BANK,
     N_PAIRS,
     N_SUCC,
@@ -29,6 +30,8 @@ from tsnn.plan.tables import (
     triple_of,
 )
 from tsnn.types import I64
+
+FORGOTTEN = 40.0  # a count that has faded by exp(-40) is 0: no more is lost than rounding loses, and much time is won
 
 
 @inlined()
@@ -154,8 +157,34 @@ def _observe_activity(tab: Tables, opt: Options, node: Int, role: Int, t: float,
 
 
 @inlined()
-def _observe_visit(tab: Tables, opt: Options, u: Int, v: Int, t: float) -> None:
+def _observe_act(tab: Tables, opt: Options, node: Int, role: Int, rel: Int, t: float) -> None:
+    """One more in each count of what the node did (role 0) or what befell it (1), once all of them have faded."""
+    i = find(tab.act_key, pair_of(node, rel))
+    if tab.act_key[i] == EMPTY:
+        tab.act_key[i] = pair_of(node, rel)
+        tab.act_row[i] = tab.ints[N_ACTORS]
+        tab.actor_key[tab.ints[N_ACTORS]] = pair_of(node, rel)
+        tab.ints[N_ACTORS] += 1
+    actor = tab.act_row[i]
+    gap = t - tab.actor_last[actor]
+    rate = opt.act_rate
+    for k in range(opt.act_scales):
+        fade = math.exp(-rate * gap) if rate * gap < FORGOTTEN else 0.0
+        rate *= opt.act_ratio
+        for other in range(opt.act_roles):
+            tab.actor_recent[actor, other * opt.act_scales + k] *= fade
+        tab.actor_recent[actor, role * opt.act_scales + k] += 1.0
+    tab.actor_acts[actor] += 1 - role
+    tab.actor_last[actor] = t
+
+
+@inlined()
+def _observe_visit(tab: Tables, opt: Options, u: Int, v: Int, rel: Int, t: float) -> None:
     """Node u turned to v, and v was turned to."""
+    if opt.act_scales:
+        _observe_act(tab, opt, u, 0, rel, t)
+        if opt.act_roles == 2 and u != v:
+            _observe_act(tab, opt, v, 1, rel, t)
     if opt.successor:
         _observe_move(tab, u, v)
     tab.last_in_row[v] = tab.ints[ROWS]
@@ -172,7 +201,7 @@ def observe(tab: Tables, opt: Options, rows: Rows, r: int) -> None:
     if opt.separate_bank:
         _observe_bank(tab, link, rel, t, opt.window)
     for end in range(2 if opt.undirected and u != v else 1):
-        _observe_visit(tab, opt, v if end else u, u if end else v, t)
+        _observe_visit(tab, opt, v if end else u, u if end else v, rel, t)
     if tab.walk.shape[2]:
         _observe_walks(tab, u, v, t, opt.walk_rate)
     _observe_activity(tab, opt, u, 0, t, strength)

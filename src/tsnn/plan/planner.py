@@ -54,6 +54,16 @@ class PlanSpec(Options):
         return self._replace(attention=config.model.num_neighbors)
 
     @property
+    def fading(self) -> int:
+        """Counts that are kept of every actor."""
+        return self.act_scales * self.act_roles
+
+    @property
+    def acts(self) -> int:
+        """Numbers that a question is told of what its source did."""
+        return 1 + self.fading + self.act_scales if self.act_scales else 0
+
+    @property
     def ring(self) -> int:
         """Neighbors that the counters remember per node."""
         return max(self.buffer, self.num_neighbors, self.attention, self.cn_neighbors)
@@ -95,14 +105,19 @@ class Planner:
         separate = spec.window > 0 or stream.edge_type is not None
         self._options = spec._replace(separate_bank=separate, undirected=stream.undirected)
         self.position = 0
-        self.counters = counters or Counters(stream.num_nodes, spec.ring, spec.walk_dim)
+        self.counters = counters or self._no_counts()
+        if self.counters.tables.actor_recent.shape[1] != spec.fading:
+            raise InputError("what these counters hold of sources was counted at other paces; start from nothing.")
         self.counters.introduce(stream.ids.keys)
 
     def reset_state(self) -> None:
         """Forget every event."""
         self.position = 0
-        self.counters = Counters(self.stream.num_nodes, self.spec.ring, self.spec.walk_dim)
+        self.counters = self._no_counts()
         self.counters.introduce(self.stream.ids.keys)
+
+    def _no_counts(self) -> Counters:
+        return Counters(self.stream.num_nodes, self.spec.ring, self.spec.walk_dim, self.spec.fading)
 
     def advance(self, stop: int) -> None:
         """Observe rows up to `stop` without planning them."""
@@ -161,7 +176,7 @@ class Planner:
     def _make_room(self, stop: int) -> None:
         """For the rows up to `stop`; an undirected one is a move of either end."""
         moves = (stop - self.position) * (2 if self.stream.undirected else 1)
-        self.counters.make_room(moves, self.stream.num_nodes)
+        self.counters.make_room(moves, self.stream.num_nodes, max(self.stream.num_relations, 1))
 
     def _check_stop(self, stop: int) -> None:
         if not self.position <= stop <= self.stream.num_events:
@@ -179,6 +194,7 @@ class Planner:
         known = min(self.counters.num_nodes, active + nq * (1 + spec.attention) + nc)
         sizes = {"event": n, "event + 1": n + 1, "active": active, "known": known}
         sizes |= {"query": nq, "candidate": nc, "attention": spec.attention}
+        sizes["acts"] = spec.acts if self.counters.tables.actor_recent.shape[1] else 0
         asked = {"ptr": queries.ptr, "cand": queries.cand, "src": queries.src, "edge_type": queries.edge_type}
         score = {name: column.make(sizes) for name, column in SCORE_COLUMNS.items() if name not in asked}
         update = {name: column.make(sizes) for name, column in UPDATE_COLUMNS.items()}

@@ -85,6 +85,28 @@ def source_facts(tab: Tables, opt: Options, u: Int, t: float, row: F64) -> float
 
 
 @inlined()
+def source_acts(tab: Tables, opt: Options, u: Int, rel: Int, t: float, acts: F64) -> None:
+    """What a source did: how often, then its fading counts, then what its last event alone would be in each of them.
+
+    All of it is 0 for one that is not known; the last is also for one that never did anything.
+    """
+    i = find(tab.act_key, pair_of(u, rel))
+    if tab.act_key[i] != EMPTY:
+        actor = tab.act_row[i]
+        gap = t - tab.actor_last[actor]
+        acts[0] = tab.actor_acts[actor]
+        fading = opt.act_scales * opt.act_roles
+        rate = opt.act_rate
+        for k in range(opt.act_scales):
+            fade = math.exp(-rate * gap)
+            rate *= opt.act_ratio
+            for role in range(opt.act_roles):
+                acts[1 + role * opt.act_scales + k] = tab.actor_recent[actor, role * opt.act_scales + k] * fade
+            if tab.actor_acts[actor]:
+                acts[1 + fading + k] = fade
+
+
+@inlined()
 def own_facts(tab: Tables, opt: Options, c: Int, t: float, row: F64) -> None:
     """What a candidate says by itself, its walks apart."""
     if tab.degree[c]:

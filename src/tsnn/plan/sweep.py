@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tsnn.kernel_cache import inlined, kernel
 from tsnn.plan.chunk import ScorePlan, UpdatePlan
 from tsnn.plan.observing import observe
-from tsnn.plan.query_facts import mark_source, own_facts, shared_facts, source_facts, walk_facts
+from tsnn.plan.query_facts import mark_source, own_facts, shared_facts, source_acts, source_facts, walk_facts
 from tsnn.plan.tables import N_PAIRS, Int, Options, Rows, Scratch, Tables, borrow, ring_at, ring_size
 from tsnn.types import F64, I32, I64
 
@@ -120,6 +120,8 @@ def _plan_score(tab: Tables, scr: Scratch, opt: Options, nodes: I64, q: Int, t: 
     out.src_h[q] = scr.cur_h[u]
     out.src_F[q] = scr.cur_F[u]
     out.num_pairs[q] = tab.ints[N_PAIRS]
+    if out.acts.shape[1]:
+        source_acts(tab, opt, u, rel, t, out.acts[q])
     worth = source_facts(tab, opt, u, t, scr.source)
     marked = mark_source(tab, scr, opt, u)
     for j in range(out.ptr[q], out.ptr[q + 1]):

@@ -21,16 +21,17 @@ EMPTY = -1
 Int = Any  # whatever integer type the compiler sees
 
 # Entries of Tables.ints
-ROWS, N_PAIRS, N_BANK, N_SUCC, N_TRIPS, QUEUE_HEAD, QUEUE_TAIL = range(7)
-NUM_INTS = 7
+ROWS, N_PAIRS, N_BANK, N_SUCC, N_TRIPS, QUEUE_HEAD, QUEUE_TAIL, N_ACTORS = range(8)
+NUM_INTS = 8
 # Hash tables: the first axis of their columns, and the entry of `ints` that says how many slots are in use.
-HASHED = {"pair": N_PAIRS, "bank": N_BANK, "succ": N_SUCC, "trip": N_TRIPS}
+HASHED = {"pair": N_PAIRS, "bank": N_BANK, "succ": N_SUCC, "trip": N_TRIPS, "act": N_ACTORS}
 
 
 class Tables(NamedTuple):
     """Everything the stream has taught so far, apart from learned states.
 
-    First axes: a node; a slot of the hash table `pair`, `bank`, `succ` or `trip`; a place in EdgeBank's queue.
+    First axes: a node; a slot of the hash table `pair`, `bank`, `succ`, `trip` or `act`; a place in EdgeBank's queue;
+    an actor, who is a source or, where events have relations, a source in one relation, numbered as they come.
     """
 
     last_t: Annotated[F64, shaped("node", fill=-np.inf)]  # time of the last event in any role
@@ -65,6 +66,13 @@ class Tables(NamedTuple):
     succ_count: Annotated[I64, shaped("succ")]
     trip_key: Annotated[I64, shaped("trip", fill=EMPTY)]  # a hash of three destinations in a row
     trip_count: Annotated[I64, shaped("trip")]
+    act_key: Annotated[I64, shaped("act", fill=EMPTY)]  # source << 32 | relation
+    act_row: Annotated[I64, shaped("act")]  # the number of that actor
+    actor_key: Annotated[I64, shaped("actor")]
+    actor_acts: Annotated[I64, shaped("actor")]  # events that it began
+    actor_last: Annotated[F64, shaped("actor")]  # time of the last event that counts here
+    # as of actor_last: counts that fade, each at its own pace, of events that it began, then of those that befell it
+    actor_recent: Annotated[F64, shaped("actor", "fading")]
     ints: Annotated[I64, shaped(NUM_INTS)]
 
 
@@ -100,6 +108,10 @@ class Options(NamedTuple):
     walk_dim: int = 0  # length of the signatures that walks sum up; 0: no walks
     walk_rate: float = 1.0  # a step of a walk fades by exp(-rate * time)
     activity_rate: float = 1.0  # so does an event in the recent counts
+    act_scales: int = 0  # paces at which counts of what sources do fade; 0: nobody counts it
+    act_roles: int = 1  # 2: events that befall a source count as well, apart
+    act_rate: float = 1.0  # of the fastest: an event fades by exp(-rate * time)
+    act_ratio: float = 1.0  # from each pace to the next, slower one
     buffer: int = 0  # neighbors to remember per node, where that is more than the others need
     undirected: bool = False  # an event is counted as seen from both ends; the planner takes it from the stream
 

@@ -72,6 +72,7 @@ def _sections(views: Sequence[View]) -> Iterable[str]:
     yield _differences(views)
     yield _learning(views)
     yield _states([view for view in views if view.states])
+    yield _activity([view for view in views if "brier" in view.metrics.get("intensity", {})])
     traced = [view for view in views if view.trace is not None]
     if not traced:
         yield _section("More", "The data was not at hand, so nothing was replayed; name it with <code>--data</code>.")
@@ -234,6 +235,37 @@ def _states(views: Sequence[View]) -> str:
         whose = f" of {', '.join(untrained)}" if any(untrained) else ""
         note += f" <b>The states{whose} were never trained:</b> the weights are from before the first epoch."
     return _section("What the states do", note, drawn, table)
+
+
+_RULES = {
+    "intensity": "the intensity of the run",
+    "poisson": "a rate of its own for each source: its events so far over the time so far",
+    "recency": "whether it acted within the last such time",
+}
+
+
+def _activity(views: Sequence[View]) -> str:
+    """How well the run says who acts next."""
+    if not views:
+        return ""
+    told = [view.metrics["intensity"] for view in views]
+    heads = [view.name for view in views] if len(views) > 1 else ["here"]
+    rows = [
+        (["Brier score", says, *(f"{one['brier'][rule]:.5f}" for one in told)], "") for rule, says in _RULES.items()
+    ]
+    rows.append((["of how many", "forecasts of one source each", *(f"{one['forecasts']:,}" for one in told)], ""))
+    rows.append(
+        (["acts", "share of them after which it did act", *(f"{one['share_that_acts']:.4f}" for one in told)], "")
+    )
+    distances = ["" if one.get("ks") is None else f"{one['ks']:.3f}" for one in told]
+    rows.append(
+        (["Kolmogorov-Smirnov", "distance of rescaled times from what they would be if it were true", *distances], "")
+    )
+    note = (
+        "Among test rows, of every source that has acted: will it again, within a hundred mean gaps? The lower the "
+        "Brier score, the better; the intensity knows training rows alone, and the counts up to that moment."
+    )
+    return _section("Who acts next", note, after=_table(["", "what it is", *heads], rows, text=2, stacked=True))
 
 
 def _slices(views: Sequence[View]) -> str:

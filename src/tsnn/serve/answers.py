@@ -33,6 +33,12 @@ def recommend(
     return schemas.RecommendOut(src=src, t=shown, known=predictor.knows(src), exact=exact, destinations=ranked)
 
 
+def forecast(predictor: Predictor, within: str | None, top: int, t: AnyTime | None, pairs: bool) -> schemas.ForecastOut:
+    """The sources, and if wanted the pairs, most likely to act."""
+    found = predictor.forecast(within, top, predictor.question_time(t), pairs)
+    return schemas.ForecastOut.model_validate(asdict(found))
+
+
 def explain(
     predictor: Predictor, src: Name, dst: Name, t: AnyTime | None, edge_type: Relation | None
 ) -> dict[str, Any]:

@@ -44,6 +44,13 @@ RelationParam = Annotated[
 CandidatesParam = Annotated[
     Literal["destinations", "all"] | None, Query(description="who is ranked; by default what the run's card says")
 ]
+WithinParam = Annotated[
+    str | None,
+    Query(
+        max_length=40,
+        description="a number or, where times are dates, as in 1h or 30d; by default a hundred mean gaps",
+    ),
+]
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorOut, "description": words}
     for status, words in {
@@ -128,6 +135,15 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     ) -> schemas.RecommendOut:
         options = {"k": k, "edge_type": edge_type, "exclude_seen": exclude_seen, "candidates": candidates}
         return await asyncio.wrap_future(service.answer(answers.recommend, src, t, exact, options))
+
+    @app.get("/forecast", summary="The sources, and the pairs, most likely to act within a length of time")
+    async def forecast(
+        within: WithinParam = None,
+        top: Annotated[int, Query(ge=1, le=MAX_TOP)] = 20,
+        t: TimeParam = None,
+        pairs: Annotated[bool, Query(description="pairs as well; they take longer")] = True,
+    ) -> schemas.ForecastOut:
+        return await asyncio.wrap_future(service.answer(answers.forecast, within, top, t, pairs))
 
     @app.get("/explain", summary="The parts of one score and what is behind them")
     async def explain(

@@ -152,6 +152,32 @@ class RecommendOut(BaseModel):
     destinations: list[Ranked]
 
 
+class DueOut(BaseModel):
+    """A source with the events that are expected of it."""
+
+    src: int | str
+    expected: float = Field(ge=0, description="events until the horizon")
+    probability: float = Field(ge=0, le=1, description="of any")
+
+
+class DuePairOut(DueOut):
+    """A pair with the events that are expected of it."""
+
+    dst: int | str
+    edge_type: int | str | None
+
+
+class ForecastOut(BaseModel):
+    """Who is due, most likely first; rates fade as if nothing new happened until the horizon."""
+
+    t: ShownTime
+    within: float = Field(description="in the unit of the data, of dates in microseconds")
+    sources: list[DueOut]
+    pairs: list[DuePairOut]
+    expected: float = Field(description="events of all sources that have acted")
+    newcomers: float = Field(description="events of sources that never acted before")
+
+
 class Recent(BaseModel):
     """An event of a node: the other end, when, and of which relation."""
 

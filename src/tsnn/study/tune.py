@@ -45,6 +45,7 @@ from tsnn.types import Progress, unwatched
 
 STARTUP_TRIALS = 8  # before the median says anything
 WARMUP_EPOCHS = 2
+WARM_EPOCHS = 8  # of heads on a GPU, where their length cannot be searched
 _BEST_EPOCH = "best_epoch"  # what a trial remembers beside its figure
 OF_ONE_SHAPE = 8  # trials of a population's generation: rates are tried together, sizes one after the other
 LOG_RANGES = {
@@ -62,7 +63,6 @@ CHOICES: dict[str, list[Any]] = {
     "train.loss.bias": [0.0, 1e-4, 1e-2],
     "train.loss.smooth": [0.0, 1e-3, 1e-2],
     "train.loss.energy": [0.0, 1e-3, 1e-2],
-    "train.warmup": [2, 4, 8, 12],
     "model.score_dim": [16, 32, 64, 128],
     "model.stalk_dim": [32, 64, 128],
     "model.num_reflectors": [1, 2, 4],
@@ -210,7 +210,8 @@ def _train(
     search: Search, asked: list[Any], split: Split, device: torch.device
 ) -> Turns[list[tuple[Any, float | None]]]:
     """Each trial with its best validation figure, if it has one."""
-    configs = [Config.build(overrides=_overrides(trial, search) | ON_GPU) for trial in asked]
+    fixed = {**ON_GPU, "train.warmup": WARM_EPOCHS}
+    configs = [Config.build(overrides=_overrides(trial, search) | fixed) for trial in asked]
     trained = yield from StackedTrainer(configs, split, device).run()
     figures = [made.course.best_metric if made.course.history else None for made in trained]
     for trial, made in zip(asked, trained, strict=True):

@@ -4,6 +4,9 @@ config.toml          the resolved configuration
 weights.safetensors  parameters; its metadata hold the shape of the stream
 state.safetensors    stalks, frames and counters before the last timestamp of the stream, and the events of that one:
                      who asks at that very time must not see them (strict), who asks later replays them first
+intensity.json       how active sources are as of what happened to them; not where `train.intensity` is off
+joint.json           how scores and activity were put together, for each data, visibility and kind of negatives that
+                     set the run's pairs against those of other sources
 data.json            how the table was read: its columns by role, the names of relations, whether times are dates
 ids.parquet          external node ids, in index order
 metrics.json         every figure, each with its protocol card
@@ -31,10 +34,12 @@ from tsnn.data.queries import Share
 from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.errors import InputError, RunError
+from tsnn.evaluation.card import Card
 from tsnn.evaluation.catalog import Data, default_split, load, suite_of
 from tsnn.evaluation.model import ModelScorer, remark_of
 from tsnn.evaluation.replay import Listener, Replayed, replay
 from tsnn.files import write_text
+from tsnn.intensity.intensity import Intensity
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.tabular import Brief, Columns, html_table
 from tsnn.training.checkpoint import write_tensors
@@ -43,6 +48,8 @@ from tsnn.words import Helpful, kind_of
 CONFIG = "config.toml"
 WEIGHTS = "weights.safetensors"
 STATE = "state.safetensors"
+INTENSITY = "intensity.json"
+JOINT = "joint.json"
 DATA = "data.json"
 IDS = "ids.parquet"
 METRICS = "metrics.json"
@@ -69,6 +76,7 @@ class Run(Brief, Helpful):
     ids: NodeIds
     metrics: dict[str, Any]
     description: Description
+    intensity: Intensity | None = None
 
     @property
     def config(self) -> Config:
@@ -111,7 +119,8 @@ class Run(Brief, Helpful):
         model = TSNN(config, StreamShape(**json.loads(metadata["shape"]))).to(getattr(torch, config.train.dtype))
         model.load_state_dict(tensors)
         metrics = json.loads((folder / METRICS).read_text())
-        return cls(folder, model.eval(), NodeIds.load(folder / IDS), metrics, read_description(folder))
+        ids = NodeIds.load(folder / IDS)
+        return cls(folder, model.eval(), ids, metrics, read_description(folder), read_intensity(folder))
 
 
 def folder_of(run: Run | str | Path) -> Path:
@@ -137,6 +146,30 @@ def check_finished(folder: Path, *others: str) -> None:
         if not (folder / name).is_file():
             what = f"{name} is missing" if folder.is_dir() else "there is no such folder"
             raise RunError(f"{folder} is not a finished run: {what}; train it with tsnn train.")
+
+
+def read_intensity(folder: Path) -> Intensity | None:
+    """How active sources are, if the run says so."""
+    path = folder / INTENSITY
+    if not path.is_file():
+        return None
+    try:
+        return Intensity.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} cannot be read ({error!r}); train the run again.") from None
+
+
+def keep_joint(folder: Path, card: Card) -> None:
+    """Store with the run how it was made to compare pairs of different sources, where it was."""
+    if "joint" not in card.negatives:
+        return
+    path = folder / JOINT
+    try:
+        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError:
+        raise RunError(f"{path} is not JSON; remove it, evaluation writes it anew.") from None
+    about = f"{card.data['name']} {card.data['fingerprint']}, {card.visibility}, {card.negatives['strategy']}"
+    write_text(path, json.dumps({**known, about: card.negatives["joint"]}, indent=2) + "\n")
 
 
 def read_description(folder: Path) -> Description:
@@ -199,17 +232,24 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def save_run(
-    folder: Path, model: TSNN, stream: EventStream, metrics: dict[str, Any], state: dict[str, Tensor] | None = None
+    folder: Path,
+    model: TSNN,
+    stream: EventStream,
+    metrics: dict[str, Any],
+    state: dict[str, Tensor] | None = None,
+    intensity: Intensity | None = None,
 ) -> Run:
     """Write a finished run; without a `state` of `FinalState` the stream is replayed for it."""
     write_text(folder / CONFIG, model.config.to_toml())
     shape = {"format": FORMAT, "shape": json.dumps(asdict(model.shape))}
     write_tensors(folder / WEIGHTS, dict(model.state_dict()), shape)
-    write_tensors(folder / STATE, state or final_state(model, stream), {"format": FORMAT})
+    write_tensors(folder / STATE, state or final_state(model, stream, intensity), {"format": FORMAT})
     stream.ids.save(folder / IDS)
+    if intensity is not None:
+        write_text(folder / INTENSITY, json.dumps(intensity.to_dict(), indent=2) + "\n")
     write_text(folder / DATA, stream.description.to_json())
     write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")  # last: it marks the run as finished
-    return Run(folder, model, stream.ids, metrics, stream.description)
+    return Run(folder, model, stream.ids, metrics, stream.description, intensity)
 
 
 class FinalState(Listener):
@@ -230,9 +270,10 @@ class FinalState(Listener):
             self.tensors = state_tensors(states, seen.counters.snapshot(), self._stream.t[0], tie)
 
 
-def final_state(model: TSNN, stream: EventStream) -> dict[str, Tensor]:
+def final_state(model: TSNN, stream: EventStream, intensity: Intensity | None = None) -> dict[str, Tensor]:
     """What `FinalState` hears in a replay of its own."""
     scorer = ModelScorer(model, stream)
+    scorer.paces = None if intensity is None else intensity.grid
     final = FinalState(scorer, stream)
     replay(scorer, stream, [final])
     return final.tensors

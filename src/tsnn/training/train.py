@@ -24,6 +24,8 @@ from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import Answers, Listener, answers_of, figures, replay
 from tsnn.evaluation.scorer import Scorer
 from tsnn.files import write_text
+from tsnn.intensity.calibration import calibration
+from tsnn.intensity.intensity import Intensity
 from tsnn.model.tsnn import TSNN
 from tsnn.plan.planner import PlanSpec
 from tsnn.training.run import CONFIG, METRICS, FinalState, Run, save_run
@@ -74,9 +76,11 @@ def train(
         progress(i, len(rivals), f"fitting {rival.name}")
         rival.fit(split, question)
         progress(i + 1, len(rivals), f"fitting {rival.name}")
+    intensity = Intensity.fit(split, question) if config.train.intensity else None
     questions = make_questions(split, question)
     seen = questions.split.stream
     scorer = ModelScorer(model, seen)
+    scorer.paces = None if intensity is None else intensity.grid
     final, health = FinalState(scorer, seen), StateHealth(scorer, questions)
     listeners = [final, health, *follow(scorer, questions)]
     results = _figures(scorer, seen, questions, rivals, listeners, progress)
@@ -84,9 +88,11 @@ def train(
     if compare:
         metrics["baselines"] = baselines
     metrics["states"] = health.measure().to_dict()
+    if intensity is not None:
+        metrics["intensity"] = calibration(intensity, split)
     metrics["training"] = {"epochs": course.epoch, "best_epoch": course.best_epoch, "validation": course.best_metric}
     metrics["training"] |= {"head": course.head} if course.head else {}
-    run = save_run(folder, model, split.stream, metrics, final.tensors)
+    run = save_run(folder, model, split.stream, metrics, final.tensors, intensity)
     (folder / "checkpoint.safetensors").unlink(missing_ok=True)
     return run
 
