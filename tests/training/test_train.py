@@ -24,7 +24,7 @@ from tsnn.training.train import train
 from tsnn.training.trainer import build_model
 
 DATA = "synthetic:roles:events=600,nodes=40"
-TINY = {"train.epochs": 1, "model.stalk_dim": 8, "model.hidden_dim": 8}
+TINY = {"train.epochs": 1, "train.warmup": 2, "model.partners": "false", "model.stalk_dim": 8, "model.hidden_dim": 8}
 WORDS = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
 
 
