@@ -74,6 +74,10 @@ class Question:
             )
         return replace(self, direction=stream.direction)
 
+    def among(self, candidates: str) -> Question:
+        """The same question with these candidates."""
+        return replace(self, candidates=candidates)
+
     def cuts(self, split: Split) -> I64:
         """For each row of the split, how many rows from the start its answer may know of."""
         return self.visibility.cuts(split.stream.t, split.segment_starts)

@@ -20,9 +20,10 @@ from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.stream import SYNTHETIC, TABLE
 from tsnn.evaluation.suite import DataEntry, Suite
 from tsnn.evaluation.tgb import TGB
+from tsnn.evaluation.tkg import TKG
 from tsnn.words import did_you_mean, kind_of
 
-ROSTER = {suite.name: suite for suite in (DGB, TGB, SYNTHETIC, TABLE)}
+ROSTER = {suite.name: suite for suite in (DGB, TGB, TKG, SYNTHETIC, TABLE)}
 PROTOCOLS: dict[str, type[Questions]] = {suite.questions.protocol: suite.questions for suite in ROSTER.values()}
 ADDRESSES = f"{', '.join(suite.address for suite in ROSTER.values() if suite.name)}, or {TABLE.address}"
 

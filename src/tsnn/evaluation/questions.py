@@ -74,6 +74,14 @@ class Questions(ABC):
         """Validation rows alone, and no more than the figure that chooses epochs and settings needs."""
         return cls(split, question, ("val",))
 
+    def follow(self, scorer: Any) -> Any:
+        """A listener like `Answers` that is quicker with this scorer, where there is one; else None."""
+        return None
+
+    def fewer(self, queries: int) -> Questions:
+        """The same questions for whoever looks at single scores: where there are too many for that, some of them."""
+        return self
+
     @abstractmethod
     def answers(self, scores: F64, ptr: I64) -> F64:
         """From the scores of whole queries, bounded by `ptr`, to their answers (queries, columns)."""
