@@ -47,6 +47,7 @@ class Past(NamedTuple):
     end: I64
     of_relation: I64  # asks by relation
     relation_ptr: I64  # (relations + 1,)
+    relations: int  # that there is room for: rows that are left out may take the last ones with them
 
     @classmethod
     def of(cls, stream: EventStream) -> Past:
@@ -59,7 +60,7 @@ class Past(NamedTuple):
         of_relation = np.argsort(relation, kind="stable")
         ptr = np.searchsorted(relation[of_relation], np.arange(n + 1))
         lists = (pair_key[pair], pair, end_key[end], end, of_relation, ptr)
-        return cls(own.rows, own.dst, step.astype(np.int64), *(column.astype(np.int64) for column in lists))
+        return cls(own.rows, own.dst, step.astype(np.int64), *(column.astype(np.int64) for column in lists), n)
 
 
 class Asked(NamedTuple):
@@ -121,16 +122,8 @@ class Recurrency(Stateless):
         order = np.lexsort([own.cut, own.relation])
         gains = np.zeros((n, len(DECAYS), len(ALPHAS)))
         answers = (asked.asks.dst[order], asked.group[order], asked.out_ptr, asked.out)
-        _try(
-            past,
-            Asked(*(column[order] for column in own)),
-            *answers,
-            np.array(DECAYS),
-            np.array(ALPHAS),
-            known.num_nodes,
-            n,
-            gains,
-        )
+        own = Asked(*(column[order] for column in own))
+        _try(past, own, *answers, np.array(DECAYS), np.array(ALPHAS), known.num_nodes, gains)
         return gains, np.bincount(own.relation, minlength=n)
 
     def _of(self, stream: EventStream) -> Past:
@@ -143,16 +136,13 @@ class Recurrency(Stateless):
         past, queries = self._of(plan.stream), plan.queries
         own = Asked.of(plan.stream, past, queries)
         found, nodes = np.empty(len(queries.cand)), plan.stream.num_nodes
-        n = max(plan.stream.num_relations, 1)
-        _some(
-            past, own, queries.ptr, queries.cand, self._decay[own.relation], self._alpha[own.relation], nodes, n, found
-        )
+        _some(past, own, queries.ptr, queries.cand, self._decay[own.relation], self._alpha[own.relation], nodes, found)
         return found
 
     def against_all(self, here: Here) -> Everyone:
         """All nodes at once; those that share a relation share its objects."""
         stream = here.planner.stream
-        past, nodes, n = self._of(stream), stream.num_nodes, max(stream.num_relations, 1)
+        past, nodes = self._of(stream), stream.num_nodes
         shares: dict[int, F64] = {}
 
         def everyone(queries: Queries) -> F64:
@@ -162,7 +152,7 @@ class Recurrency(Stateless):
                 if relation not in shares:
                     shares[relation] = _shares(past, relation, here.row, nodes)
                 found[i] = (1 - self._alpha[relation]) * shares[relation]
-            _add_recurrences(past, own, self._decay[own.relation], self._alpha[own.relation], n, found)
+            _add_recurrences(past, own, self._decay[own.relation], self._alpha[own.relation], found)
             return found
 
         return everyone
@@ -210,11 +200,11 @@ def _shares(past: Past, relation: Int, cut: Int, nodes: Int) -> F64:
 
 
 @kernel()
-def _add_recurrences(past: Past, own: Asked, decay: F64, alpha: F64, relations: Int, found: F64) -> None:
+def _add_recurrences(past: Past, own: Asked, decay: F64, alpha: F64, found: F64) -> None:
     """Add alpha psi of every node to its row."""
     psi = np.zeros(found.shape[1])
     for q in range(len(own.src)):
-        key = own.src[q] * relations + own.relation[q]
+        key = own.src[q] * past.relations + own.relation[q]
         begin, end = _interval(past.pair_key, past.pair, past.row, key, own.cut[q])
         worth = alpha[q] / _all_steps(decay[q], own.now[q])
         for at in range(begin, end):
@@ -227,14 +217,12 @@ def _add_recurrences(past: Past, own: Asked, decay: F64, alpha: F64, relations: 
 
 
 @kernel()
-def _some(
-    past: Past, own: Asked, ptr: I64, cand: I64, decay: F64, alpha: F64, nodes: Int, relations: Int, found: F64
-) -> None:
+def _some(past: Past, own: Asked, ptr: I64, cand: I64, decay: F64, alpha: F64, nodes: Int, found: F64) -> None:
     """The score of some candidates of each question."""
     psi = np.zeros(nodes)
     for q in range(len(own.src)):
         relation, cut = own.relation[q], own.cut[q]
-        begin, end = _interval(past.pair_key, past.pair, past.row, own.src[q] * relations + relation, cut)
+        begin, end = _interval(past.pair_key, past.pair, past.row, own.src[q] * past.relations + relation, cut)
         worth = alpha[q] / _all_steps(decay[q], own.now[q])
         for at in range(begin, end):
             k = past.pair[at]
@@ -271,7 +259,7 @@ def _at_most(tree: I64, at: Int) -> Int:
 @kernel()
 def _try(
     past: Past, own: Asked, dst: I64, group: I64, out_ptr: I64, out: I64, decays: F64, alphas: F64,
-    nodes: Int, relations: Int, gains: F64,
+    nodes: Int, gains: F64,
 ) -> None:  # fmt: skip
     """Add the reciprocal rank of every question, sorted by relation and cut, under every decay and alpha, to `gains`.
 
@@ -296,7 +284,7 @@ def _try(
             _count(tree, counts[node], 1)
             at += 1
         seen = max(at - past.relation_ptr[relation], 1)
-        begin, stop = _interval(past.pair_key, past.pair, past.row, own.src[q] * relations + relation, own.cut[q])
+        begin, stop = _interval(past.pair_key, past.pair, past.row, own.src[q] * past.relations + relation, own.cut[q])
         size = 0
         for j in range(begin, stop):
             k = past.pair[j]

@@ -35,8 +35,8 @@ class TkgQuestions(Questions):
     strategies = FILTERS
     metric = "mrr"
     aggregation = (
-        "mean over queries, of a fact one in either direction where its inverse is a row too; a rank is the mean of the "
-        "optimistic and the pessimistic one, in double precision"
+        "mean over queries, of a fact one in either direction where its inverse is a row too; a rank is the mean of "
+        "the optimistic and the pessimistic one, in double precision"
     )
     undirected = True
     columns = 3
