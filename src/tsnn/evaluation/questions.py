@@ -78,8 +78,8 @@ class Questions(ABC):
         """A listener like `Answers` that is quicker with this scorer, where there is one; else None."""
         return None
 
-    def fewer(self, queries: int) -> Questions:
-        """The same questions for whoever looks at single scores: where there are too many for that, some of them."""
+    def fewer(self) -> Questions:
+        """The same for whoever looks at single scores: some of the questions, where each has very many candidates."""
         return self
 
     @abstractmethod

@@ -76,7 +76,7 @@ def error_slices(
     """The slices of a segment, for a scorer that is fitted here if it has to learn."""
     split.bounds(segment)  # a segment by another name is refused before any work
     scorer.fit(split, question)
-    slices = Slices(make_questions(split, question, sets=(segment,)))
+    slices = Slices(make_questions(split, question, sets=(segment,)).fewer())
     replay(scorer, split.stream, [slices], progress=progress, text=f"evaluating {scorer.name}")
     return slices.of(segment)
 

@@ -23,6 +23,7 @@ from tsnn.words import did_you_mean
 
 HITS = (1, 3, 10)
 VALIDATION = 2000  # queries that speak for all validation rows: they choose epochs, and are ranked after each
+LOOKED_AT = 1_000_000  # candidates of each set whose scores are looked at one by one
 _SEED = 0
 _COUNTS = {"icews14": (7_128, 2 * 90_730), "icews18": (23_033, 2 * 468_558)}  # nodes and rows, inverses included
 
@@ -56,9 +57,10 @@ class TkgQuestions(Questions):
             self.parts.append(own if most_here is None else own.some(most_here, _SEED))
         self.asked: Joined = Joined(self.parts)
 
-    def fewer(self, queries: int) -> Self:
-        """So many of each set."""
-        return type(self)(self.split, self.question, self.names, queries)
+    def fewer(self) -> Self:
+        """As many of each set as have about so many candidates together as a set of other suites."""
+        most = max(LOOKED_AT // self.split.stream.num_nodes, 1)
+        return type(self)(self.split, self.question, self.names, most)
 
     def follow(self, scorer: Any) -> Any:
         """Ranks all nodes at once, with a scorer that can score them at once."""
@@ -138,4 +140,4 @@ def _read_folder(folder: Path) -> EventStream | None:
     return _load(str(folder)) if is_folder(folder) else None
 
 
-TKG = Suite("tkg", "tkg:NAME or tkg:PATH", _load, split_tkg, TkgQuestions, _entries, _read_folder)
+TKG = Suite("tkg", "tkg:NAME or tkg:PATH", _load, split_tkg, TkgQuestions, _entries, _read_folder, rivals=("recurrency",))

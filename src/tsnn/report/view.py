@@ -55,7 +55,7 @@ class View:
 def trace_run(run: Run, split: Split, progress: Progress = unwatched) -> Trace:
     """What a replay of the run shows, under the questions that its figures answer."""
     scorer = ModelScorer(run.model, split.stream)
-    tracer = Tracer(scorer, make_questions(split, run.question))
+    tracer = Tracer(scorer, make_questions(split, run.question).fewer())
     replay(scorer, split.stream, [tracer], progress=progress, text=f"replaying {run.folder.name}")
     return tracer.trace()
 
