@@ -108,12 +108,12 @@ def _checked(
         raise InputError(f"out is {kind_of(out)}; give the folder of the run, and settings as config=...")
     stream = load(data, **columns)
     default_split(stream)
-    folder = _fresh_folder(stream.name) if out is None else Path(out)
+    folder = fresh_folder(stream.name) if out is None else Path(out)
     check_folder_target(folder)
     return stream, folder, settings
 
 
-def _fresh_folder(data: str) -> Path:
+def fresh_folder(data: str) -> Path:
     """The first folder below runs/ that is not there yet, by the name of the data and a number."""
     words = "".join(letter if letter.isalnum() else "-" for letter in data.removeprefix("table:"))
     return next(path for n in count(1) if not (path := RUNS / f"{words}-{n}").exists())

@@ -17,13 +17,13 @@ from tsnn.data.table import from_pandas, from_polars, from_temporal_data, is_pan
 from tsnn.errors import ConfigError, InputError
 from tsnn.evaluation.dgb import DGB
 from tsnn.evaluation.questions import Questions
-from tsnn.evaluation.stream import SYNTHETIC, TABLE
+from tsnn.evaluation.stream import GIT, SYNTHETIC, TABLE
 from tsnn.evaluation.suite import DataEntry, Suite
 from tsnn.evaluation.tgb import TGB
 from tsnn.evaluation.tkg import TKG
 from tsnn.words import did_you_mean, kind_of
 
-ROSTER = {suite.name: suite for suite in (DGB, TGB, TKG, SYNTHETIC, TABLE)}
+ROSTER = {suite.name: suite for suite in (DGB, TGB, TKG, GIT, SYNTHETIC, TABLE)}
 PROTOCOLS: dict[str, type[Questions]] = {suite.questions.protocol: suite.questions for suite in ROSTER.values()}
 ADDRESSES = f"{', '.join(suite.address for suite in ROSTER.values() if suite.name)}, or {TABLE.address}"
 

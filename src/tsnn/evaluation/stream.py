@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from tsnn.data.events import EventStream
+from tsnn.data.git import load_git
 from tsnn.data.question import Asks, Question, node_types
 from tsnn.data.split import Split, split_by_time
 from tsnn.data.synthetic import RolesSpec, load_synthetic
@@ -147,6 +148,7 @@ def _synthetic_entries() -> list[DataEntry]:
 
 
 SYNTHETIC = Suite("synthetic", "synthetic:roles", load_synthetic, split_by_time, StreamQuestions, _synthetic_entries)
+GIT = Suite("git", "git:PATH of a repository", load_git, split_by_time, StreamQuestions, lambda: [])
 TABLE = Suite(
     "", "the path of a table with columns src, dst and t", read_table, split_by_time, StreamQuestions, _table_entries
 )

@@ -140,4 +140,6 @@ def _read_folder(folder: Path) -> EventStream | None:
     return _load(str(folder)) if is_folder(folder) else None
 
 
-TKG = Suite("tkg", "tkg:NAME or tkg:PATH", _load, split_tkg, TkgQuestions, _entries, _read_folder, rivals=("recurrency",))
+TKG = Suite(
+    "tkg", "tkg:NAME or tkg:PATH", _load, split_tkg, TkgQuestions, _entries, _read_folder, rivals=("recurrency",)
+)
