@@ -71,9 +71,7 @@ def _parse(address: str) -> tuple[str, str]:
     path, _, option = address.partition("?")
     key, _, links = (option or f"links={LINKS[0]}").partition("=")
     if key != "links" or links not in LINKS:
-        raise InputError(
-            f"git:{address} is not understood; write git:PATH, with ?links=authors or ?links=pairs behind it if so wanted."
-        )
+        raise InputError(f"git:{address} is not understood; write git:PATH, or git:PATH?links=authors (or pairs).")
     return path or ".", links
 
 

@@ -131,6 +131,25 @@ def from_polars(
     return _stream_of_frame(Table(columns, name), named, node_type, cleaning, like, undirected)
 
 
+def from_arrow(
+    frame: pa.Table,
+    name: str,
+    like: Description | None = None,
+    undirected: bool = False,
+    node_type: NodeTypes = None,
+    sort: bool = False,
+    drop_missing: bool = False,
+    dedupe: bool = False,
+    missing_relation: str | None = None,
+    **columns: Any,
+) -> EventStream:
+    """The events of an Arrow table, by column name; the rest is as in `read_table`."""
+    named = {**dict.fromkeys(("src", "dst", "t", "msg", "edge_type")), **columns, **_type_columns(node_type)}
+    cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
+    parts = {label: frame[label] for label in _distinct(frame.column_names, name)}
+    return _stream_of_frame(Table(parts, name), named, node_type, cleaning, like, undirected)
+
+
 def is_pandas(data: object) -> bool:
     """Whether it is a pandas frame; pandas itself need not be there to know."""
     return hasattr(data, "iloc") and hasattr(data, "columns")

@@ -59,8 +59,9 @@ class Past(NamedTuple):
         pair, end = np.argsort(pair_key, kind="stable"), np.argsort(end_key, kind="stable")
         of_relation = np.argsort(relation, kind="stable")
         ptr = np.searchsorted(relation[of_relation], np.arange(n + 1))
-        lists = (pair_key[pair], pair, end_key[end], end, of_relation, ptr)
-        return cls(own.rows, own.dst, step.astype(np.int64), *(column.astype(np.int64) for column in lists), n)
+        return cls(
+            own.rows, own.dst, step.astype(np.int64), pair_key[pair], pair, end_key[end], end, of_relation, ptr, n
+        )
 
 
 class Asked(NamedTuple):
@@ -150,7 +151,7 @@ class Recurrency(Stateless):
             found = np.empty((len(queries), nodes))
             for i, relation in enumerate(own.relation.tolist()):
                 if relation not in shares:
-                    shares[relation] = _shares(past, relation, here.row, nodes)
+                    shares[relation] = np.asarray(_shares(past, relation, here.row, nodes))
                 found[i] = (1 - self._alpha[relation]) * shares[relation]
             _add_recurrences(past, own, self._decay[own.relation], self._alpha[own.relation], found)
             return found
@@ -196,7 +197,8 @@ def _shares(past: Past, relation: Int, cut: Int, nodes: Int) -> F64:
     seen = _before(past.of_relation, past.row, begin, end, cut)
     for at in range(begin, begin + seen):
         share[past.dst[past.of_relation[at]]] += 1
-    return share / max(seen, 1)
+    share /= max(seen, 1)
+    return share
 
 
 @kernel()
@@ -249,7 +251,7 @@ def _count(tree: I64, at: Int, change: Int) -> None:
 def _at_most(tree: I64, at: Int) -> Int:
     """Nodes that have been the object so often or less."""
     at = min(at + 1, len(tree) - 1)
-    total = 0
+    total: Any = 0
     while at > 0:
         total += tree[at]
         at -= at & -at
@@ -314,7 +316,7 @@ def _try(
 
 
 @inlined()
-def _is_in(sorted_nodes: I64, node: Int) -> bool:
+def _is_in(sorted_nodes: I64, node: Int) -> Any:
     at = np.searchsorted(sorted_nodes, node)
     return at < len(sorted_nodes) and sorted_nodes[at] == node
 

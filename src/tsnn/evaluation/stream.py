@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from tsnn.data.duckdb import load_duckdb
 from tsnn.data.events import EventStream
 from tsnn.data.git import load_git
 from tsnn.data.question import Asks, Question, node_types
@@ -148,6 +149,8 @@ def _synthetic_entries() -> list[DataEntry]:
 
 
 SYNTHETIC = Suite("synthetic", "synthetic:roles", load_synthetic, split_by_time, StreamQuestions, _synthetic_entries)
+_QUERY = "duckdb:FILE?query=SELECT ..."
+DUCKDB = Suite("duckdb", _QUERY, load_duckdb, split_by_time, StreamQuestions, lambda: [], is_table=True)
 GIT = Suite("git", "git:PATH of a repository", load_git, split_by_time, StreamQuestions, lambda: [])
 TABLE = Suite(
     "", "the path of a table with columns src, dst and t", read_table, split_by_time, StreamQuestions, _table_entries

@@ -109,7 +109,7 @@ def join(plans: list[ScorePlan]) -> ScorePlan:
     return ScorePlan(**joined)
 
 
-def facts_alone(src: int, edge_type: int, cand: I64, facts: NDArray[np.floating[Any]], num_pairs: int = 0) -> ScorePlan:
+def facts_alone(src: int, edge_type: int, cand: I64, facts: Any, num_pairs: int = 0) -> ScorePlan:
     """A score plan of one query without version rows, for whoever has the geometry from elsewhere."""
     none, no_rows = np.zeros(0, np.int32), np.zeros((1, 0), np.int32)
     return ScorePlan(
