@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from tests.engine.streams import config_of
 from tsnn.api import evaluate
 from tsnn.cli.main import app
+from tsnn.data.direction import looks_undirected
 from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.data.tkg import with_inverses
@@ -148,6 +149,10 @@ def test_inverse_relations_are_rows_of_their_own() -> None:
     np.testing.assert_array_equal(stream.src[::2], stream.dst[1::2])
     np.testing.assert_array_equal(stream.edge_type[::2] + 3, stream.edge_type[1::2])
     assert stream.num_relations == 6
+
+
+def test_inverse_relations_do_not_look_undirected() -> None:
+    assert looks_undirected(graph().stream) is None
 
 
 def write(path: Path, *lines: str) -> Path:
