@@ -16,15 +16,23 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from tsnn.data.events import EventStream, make_stream
+from tsnn.data.csv_file import read_csv
+from tsnn.data.events import EventStream, NodeIds, make_stream
 from tsnn.data.split import SEGMENTS
 from tsnn.data.table import open_table
+from tsnn.data.tgb import find_file, first_appearance, whole_numbers
 from tsnn.errors import InputError
 from tsnn.types import I64
 
 COLUMNS = ("src", "dst", "t", "edge_type", "split")
 FILES = ("train.txt", "valid.txt", "test.txt")  # of a folder as this field shares them
 INVERSE = "inverse of "
+TKGL = {  # temporal knowledge graphs of TGB that are ranked among all nodes, with their shares of validation and test
+    "tkgl-smallpedia": (0.15, 0.15),
+    "tkgl-polecat": (0.15, 0.15),
+    "tkgl-icews": (0.15, 0.15),
+    "tkgl-yago": (0.1, 0.1),
+}
 _NAMES = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
 
 
@@ -38,18 +46,24 @@ def load_tkg(path: Path, name: str) -> EventStream:
     columns = _read_folder(path) if path.is_dir() else _read_table(path)
     segment = _segments(columns["split"], path)
     order = np.lexsort([columns["t"], segment])
-    facts = {label: values[order] for label, values in columns.items() if label != "split"}
+    src, dst, t, edge_type = (columns[label][order] for label in COLUMNS[:-1])
     sizes = np.bincount(segment, minlength=3)
     ends = (int(sizes[0]), int(sizes[:2].sum()))
-    _check_order(facts["t"], ends, path)
-    return with_inverses(**facts, ends=ends, name=name)
+    _check_order(t, ends, path)
+    return with_inverses(src, dst, t, edge_type, ends, name)
 
 
 def with_inverses(
-    src: NDArray[Any], dst: NDArray[Any], t: NDArray[Any], edge_type: NDArray[Any], ends: tuple[int, int], name: str
+    src: NDArray[Any],
+    dst: NDArray[Any],
+    t: NDArray[Any],
+    edge_type: NDArray[Any],
+    ends: tuple[int, int],
+    name: str,
+    ids: NodeIds | None = None,
 ) -> EventStream:
     """The stream of facts in order of time; validation and test begin at `ends`, counted in facts."""
-    both = make_stream(src, dst, t, edge_type=edge_type, name=name)
+    both = make_stream(src, dst, t, edge_type=edge_type, name=name, ids=ids)
     assert both.edge_type is not None
     relations = both.num_relations
     stream = replace(
@@ -63,6 +77,33 @@ def with_inverses(
     names = both.description.relations
     doubled = (*names, *(f"{INVERSE}{relation}" for relation in names))
     return replace(stream, description=replace(both.description, relations=doubled))
+
+
+def find_tkgl(folder: Path) -> Path | None:
+    """The edge list of one of TGB's temporal knowledge graphs, if the folder is one's and it is there."""
+    name = folder.name.replace("_", "-")
+    return find_file(folder, f"{name}_edgelist.csv") if name in TKGL else None
+
+
+def load_tkgl(folder: Path, name: str) -> EventStream:
+    """TGB's `tkgl-*`, read as py-tgb reads it: nodes are numbered as they appear, a line's head before its tail."""
+    path = find_tkgl(folder)
+    if path is None:
+        raise InputError(f"{folder} holds no events; put {folder.name.replace('_', '-')}_edgelist.csv there.")
+    table = read_csv(path, header=False)
+    if table.num_columns < 4 or not table.num_rows:
+        raise InputError(f"{path} has no lines of timestamp, head, tail and relation; fetch it again.")
+    when, head, tail, relation = table.columns[:4]
+    t = whole_numbers(when, "time")
+    order = np.argsort(t, kind="stable")
+    ids, src, dst = first_appearance(head, tail)
+    twice = np.repeat(t[order], 2).astype(np.float64)  # as its quantiles are taken: of facts and inverses
+    val, test = TKGL[folder.name.replace("_", "-")]
+    ends = np.searchsorted(twice, np.quantile(twice, [1 - val - test, 1 - test]), side="right") // 2
+    if not 0 < ends[0] < ends[1] < len(t):
+        raise InputError(f"{path} has too few times for a split; fetch it again.")
+    kinds = np.asarray(relation.to_numpy())
+    return with_inverses(src[order], dst[order], t[order], kinds[order], (int(ends[0]), int(ends[1])), name, ids)
 
 
 def _alternate(own: I64, inverse: I64) -> I64:

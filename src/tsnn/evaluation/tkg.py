@@ -13,7 +13,8 @@ from tsnn.data.every_node import FILTERS, EveryNode
 from tsnn.data.queries import Joined
 from tsnn.data.question import Question
 from tsnn.data.split import Split, make_split, split_by_time
-from tsnn.data.tkg import is_folder, load_tkg
+from tsnn.data.tgb import folder_name
+from tsnn.data.tkg import TKGL, find_tkgl, is_folder, load_tkg, load_tkgl
 from tsnn.errors import InputError
 from tsnn.evaluation.metrics import rank_metrics, ranks
 from tsnn.evaluation.questions import Outcomes, Questions
@@ -120,9 +121,12 @@ def _load(name: str) -> EventStream:
         if not path.is_file():
             raise InputError(f"tkg:{name} is not here; put {path.name} into {path.parent}, or set TSNN_DATA.")
         return load_tkg(path, f"tkg:{name}")
-    path = Path(name)
+    path = data_root() / "tgb" / folder_name(name) if name in TKGL else Path(name)
+    if name in TKGL or find_tkgl(path):
+        return load_tkgl(path, f"tkg:{name}" if name in TKGL else f"tkg:{path.resolve()}")
     if not path.exists():
-        meant = did_you_mean(name, _COUNTS) or f"the known ones are {', '.join(_COUNTS)}."
+        known = (*_COUNTS, *TKGL)
+        meant = did_you_mean(name, known) or f"the known ones are {', '.join(known)}."
         raise InputError(f"tkg:{name} is no known set and no path of a table or folder with a split; {meant}")
     return load_tkg(path, f"tkg:{path.resolve()}")
 
@@ -133,11 +137,14 @@ def _entries() -> list[DataEntry]:
         path = _table_of(name)
         there = path.is_file()
         found.append(DataEntry(f"tkg:{name}", str(path), there, *(counts if there else ())))
+    for name in TKGL:
+        folder = data_root() / "tgb" / folder_name(name)
+        found.append(DataEntry(f"tkg:{name}", str(folder), find_tkgl(folder) is not None))
     return found
 
 
 def _read_folder(folder: Path) -> EventStream | None:
-    return _load(str(folder)) if is_folder(folder) else None
+    return _load(str(folder)) if is_folder(folder) or find_tkgl(folder) else None
 
 
 TKG = Suite(
