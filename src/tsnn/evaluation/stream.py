@@ -149,9 +149,9 @@ def _synthetic_entries() -> list[DataEntry]:
 
 
 SYNTHETIC = Suite("synthetic", "synthetic:roles", load_synthetic, split_by_time, StreamQuestions, _synthetic_entries)
-_QUERY = "duckdb:FILE?query=SELECT ..."
+_QUERY = "duckdb:FILE?query=SQL"
 DUCKDB = Suite("duckdb", _QUERY, load_duckdb, split_by_time, StreamQuestions, lambda: [], is_table=True)
-GIT = Suite("git", "git:PATH of a repository", load_git, split_by_time, StreamQuestions, lambda: [])
+GIT = Suite("git", "git:PATH", load_git, split_by_time, StreamQuestions, lambda: [])
 TABLE = Suite(
     "", "the path of a table with columns src, dst and t", read_table, split_by_time, StreamQuestions, _table_entries
 )
