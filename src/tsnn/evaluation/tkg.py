@@ -147,6 +147,4 @@ def _read_folder(folder: Path) -> EventStream | None:
     return _load(str(folder)) if is_folder(folder) or find_tkgl(folder) else None
 
 
-TKG = Suite(
-    "tkg", "tkg:NAME or tkg:PATH", _load, split_tkg, TkgQuestions, _entries, _read_folder, rivals=("recurrency",)
-)
+TKG = Suite("tkg", "tkg:NAME|PATH", _load, split_tkg, TkgQuestions, _entries, _read_folder, rivals=("recurrency",))
