@@ -108,12 +108,12 @@ def _checked(
         raise InputError(f"out is {kind_of(out)}; give the folder of the run, and settings as config=...")
     stream = load(data, **columns)
     default_split(stream)
-    folder = _fresh_folder(stream.name) if out is None else Path(out)
+    folder = fresh_folder(stream.name) if out is None else Path(out)
     check_folder_target(folder)
     return stream, folder, settings
 
 
-def _fresh_folder(data: str) -> Path:
+def fresh_folder(data: str) -> Path:
     """The first folder below runs/ that is not there yet, by the name of the data and a number."""
     words = "".join(letter if letter.isalnum() else "-" for letter in data.removeprefix("table:"))
     return next(path for n in count(1) if not (path := RUNS / f"{words}-{n}").exists())
@@ -130,6 +130,7 @@ def evaluate(
     history: str | None = None,
     sets: str | Iterable[str] | None = None,
     seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
     progress: Watch = True,
     **columns: Any,
 ) -> Result:
@@ -140,17 +141,18 @@ def evaluate(
             `score(src, candidates, t)`, or any scorer; what has to learn is fitted here.
         data: as in `train`, or a split. A table is read as the run's own was, where nothing else is said.
         visibility: what a scored event may see: "strict", "arrival" or "batch:N". Or a whole `Question`.
-        protocol: "stream", "dgb" or "tgb"; by default that of the data.
+        protocol: "stream", "dgb", "tgb" or "tkg"; by default that of the data.
         candidates: who may be the answer, "destinations" or "all"; by default what the run was trained for.
         negatives: how the protocol chooses them, by default its usual way.
         history: "full" shows the rows that DGB keeps out of training, "train" does not; by default as the run's own.
         sets: only these, "test" for example; by default all that the protocol has.
         seed: of a baseline that learns.
+        settings: of a baseline that has some, such as {"recurrency.decay": 0.02}.
         progress: True shows bars in a terminal or a notebook, False nothing; a function is told instead.
         columns: how a frame or a table is read, as in `train`.
     """
     asked = visibility if isinstance(visibility, Question) else Question(Visibility.parse(visibility))
-    judged, split, usual = asked_of(scorer, data, seed, **columns)
+    judged, split, usual = asked_of(scorer, data, seed, settings, **columns)
     if asked is not visibility:
         asked = replace(usual, visibility=asked.visibility, negatives=None)
     told: dict[str, Any] = {"candidates": candidates, "negatives": negatives, "history": history}
@@ -163,11 +165,16 @@ def evaluate(
     return result
 
 
-def asked_of(scorer: Any, data: Data, seed: int, **columns: Any) -> tuple[Scorer, Split, Question]:
+def asked_of(
+    scorer: Any, data: Data, seed: int, settings: Mapping[str, Any] | None = None, **columns: Any
+) -> tuple[Scorer, Split, Question]:
     """The scorer that is meant, the data it is asked about, and the question it is made for."""
     if isinstance(scorer, str) and scorer.partition(":")[0] in ROSTER:
+        baseline(scorer, settings=settings)  # what cannot be made is refused before anything is read
         split = split_like(data, None, **columns)
-        return baseline(scorer, data=split.stream.name, seed=seed), split, Question()
+        return baseline(scorer, data=split.stream.name, seed=seed, settings=settings), split, Question()
+    if settings:
+        raise ConfigError("only baselines have settings here; a run keeps those that it was trained with.")
     if isinstance(scorer, str | Path) and not Path(scorer).is_dir():
         raise ConfigError(f"{scorer} is neither a run folder nor a baseline; {meant_baseline(str(scorer))}")
     if isinstance(scorer, Run | str | Path):

@@ -181,7 +181,7 @@ BAD = {
     "bad visibility": (["evaluate", "edgebank", SMALL, "--visibility", "batch:0"], ConfigError, "batch:200"),
     "bad scorer": (["evaluate", "oracle", SMALL], ConfigError, "neither a run folder"),
     "bad mode": (["evaluate", "edgebank:often", SMALL], ConfigError, "often"),
-    "bad protocol": (["evaluate", "edgebank", SMALL, "--protocol", "kdd"], ConfigError, "dgb, tgb, stream"),
+    "bad protocol": (["evaluate", "edgebank", SMALL, "--protocol", "kdd"], ConfigError, "dgb, tgb, tkg, stream"),
     "wrong negatives": (["evaluate", "edgebank", SMALL, "--negatives", "historical"], ConfigError, "no historical"),
     "suite's protocol": (["evaluate", "edgebank", SMALL, "--protocol", "tgb"], ConfigError, "choose another protocol"),
     "no run": (["recommend", "absent", "--src", "5"], RunError, "absent is not a finished run"),
@@ -274,7 +274,7 @@ def test_a_torn_run_is_refused(run_folder, tmp_path):
 REFUSED = {
     "bad input": (["data", "show", "absent.csv"], "there is no file absent.csv"),
     "no such verb": (["forget"], "no such command 'forget'; tsnn --help lists"),
-    "missing option": (["train", SMALL], "missing option '--out'; tsnn train --help lists"),
+    "missing option": (["recommend", "run"], "missing option '--src'; tsnn recommend --help lists"),
     "not a number": (["recommend", "run", "--src", "5", "--top", "many"], "invalid value for '--top'"),
     "out of range": (["verify", "run", "--sample", "0"], "invalid value for '--sample'"),
     "the system says no": (
@@ -325,3 +325,10 @@ def test_nothing_of_python_shows_in_a_refusal():
     assert done.returncode == 2
     assert done.stderr.startswith("tsnn: ")
     assert "Traceback" not in done.stderr
+
+
+def test_a_run_without_a_place_gets_a_fresh_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny = [part for setting in ("train.epochs=0", "train.warmup=1") for part in ("--set", setting)]
+    assert CliRunner().invoke(app, ["train", "synthetic:roles:events=300", "--no-compare", *tiny]).exit_code == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["synthetic-roles-events-300-1"]

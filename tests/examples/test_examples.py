@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.repositories import Repository
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 TINY = {"train.epochs": 1, "model.stalk_dim": 8, "model.hidden_dim": 8}
@@ -116,3 +118,16 @@ def test_the_feature_is_added_to_the_score(tmp_path):
     difference = score_queries(changed, stream, asked) - score_queries(plain, stream, asked)
     np.testing.assert_allclose(difference, 2.0 * module.reciprocity(facts), atol=1e-5)
     assert difference.max() > 1, "some of these pairs have met the other way round"
+
+
+@pytest.mark.slow
+def test_next_files(tmp_path, capsys):
+    repository = Repository(tmp_path / "project")
+    for i in range(60):  # ann works on the first three files, bob on the others
+        who = ("ann", "bob")[i % 2]
+        repository.commit(who, **{f"{who}{i // 2 % 3}_py": f"{i}\n", f"{who}{(i // 2 + 1) % 3}_py": f"{i}\n"})
+    example("next_files").main(repository.folder, tmp_path / "runs", **TINY)
+    said = capsys.readouterr().out
+    assert "120 changes, test MRR" in said
+    assert "which files does ann touch next?\n  1. ann" in said
+    assert re.search(r"who should review ann\d\.py\?\n  1\. ann\n  2\. bob\n", said)

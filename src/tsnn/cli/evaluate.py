@@ -17,11 +17,14 @@ from tsnn.cli.options import (
     complete_scorer,
     reads_table,
 )
-from tsnn.evaluation.baselines import told
+from tsnn.config import parse_override
+from tsnn.evaluation.baselines import ROSTER, told
 from tsnn.evaluation.catalog import PROTOCOLS
 
 _PROTOCOLS = "; ".join(f"{name} ({questions.says})" for name, questions in PROTOCOLS.items())
 _STRATEGIES = "; ".join(f"{', '.join(questions.strategies)} ({name})" for name, questions in PROTOCOLS.items())
+
+_SETTINGS = ", ".join(f"{name}.{own}=VALUE" for name, entry in ROSTER.items() for own in entry.settings)
 
 
 @reads_table
@@ -42,6 +45,9 @@ def evaluate(
         ),
     ] = None,
     seed: Seed = 0,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help=f"A setting of a baseline, as {_SETTINGS}; several times.")
+    ] = None,
     json: Json = False,
     *,
     table: TableOptions,
@@ -59,6 +65,7 @@ def evaluate(
             negatives=negatives,
             history=history,
             seed=seed,
+            settings=dict(parse_override(text) for text in set_ or []),
             progress=progress,
             **table,
         )

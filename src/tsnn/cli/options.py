@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tsnn.data.description import KINDS
 from tsnn.data.question import CANDIDATES
 from tsnn.errors import ConfigError
 from tsnn.evaluation.baselines import ROSTER
@@ -46,6 +47,8 @@ Candidates = Annotated[
 TableOptions = dict[str, Any]
 """How a plain table is to be read, in the words of `read_table`: only what was said."""
 
+_KINDS = ", ".join(KINDS)
+
 
 def _of_table(text: str, *names: str) -> Any:
     return typer.Option(*names, help=text, rich_help_panel="A plain table")
@@ -56,7 +59,10 @@ def _table_options(
     dst: Annotated[str | None, _of_table("Column of the destination; by default dst.")] = None,
     t: Annotated[str | None, _of_table("Column of the time; by default t.")] = None,
     msg: Annotated[
-        list[str] | None, _of_table("Column with an event feature, several times; auto is every numeric one.")
+        list[str] | None,
+        _of_table(
+            f"Column with an event feature, as NAME or NAME:KIND ({_KINDS}), several times; auto is every numeric one."
+        ),
     ] = None,
     edge_type: Annotated[str | None, _of_table("Column of the relation.")] = None,
     src_type: Annotated[str | None, _of_table("Column of the node type of the source.")] = None,

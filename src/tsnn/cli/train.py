@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @reads_table
 def train(
     data: Data,
-    out: Annotated[Path, typer.Option(help="Folder for the run; an interrupted run in it goes on.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the run; an interrupted run in it goes on. By default a new one.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help=f"Settings to begin with: {', '.join(PRESETS)}.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with the settings to change.")] = None,
     set_: Settings = None,
@@ -37,7 +39,8 @@ def train(
     table: TableOptions,
 ) -> None:
     """Train on an event log, and see how well the next link is predicted beside what simple rules predict."""
-    check_folder_target(out)
+    if out is not None:
+        check_folder_target(out)
     told = dict(parse_override(text) for text in set_ or [])
     settings = Config.build(config, told | ({"train.candidates": candidates} if candidates else {}), preset)
     stream = load(data, **table)
@@ -46,6 +49,10 @@ def train(
         print_preview(stream.preview, console)
     if (remark := looks_bipartite(stream)) and not json:
         console.print(remark, style="dim", highlight=False)
+    if out is None:
+        from tsnn.api import fresh_folder
+
+        out = fresh_folder(stream.name)
     if seeds is None:
         _train(stream, out, settings, compare, json)
     else:

@@ -43,7 +43,7 @@ def clean_rows(used: Sequence[Column], cleaning: Cleaning, where: Where) -> tupl
     incomplete = np.zeros(len(used[0].missing), np.bool_)
     empty, unnamed = {}, np.zeros(len(incomplete), np.bool_)
     for column in used:
-        if not column.missing.any():
+        if column.may_be_empty or not column.missing.any():
             continue
         if column.part == "edge_type" and cleaning.missing_relation is not None:
             unnamed = column.missing
@@ -60,6 +60,8 @@ def _refuse(column: Column, where: Where) -> None:
     rows = np.flatnonzero(column.missing)
     others = f" (and of {len(rows) - 1:,} more)" if len(rows) > 1 else ""
     kind = ", or name the kind they are of with --missing-relation NAME" if column.part == "edge_type" else ""
+    if column.part == "msg":
+        kind = f", or have such cells marked with --msg {column.label}:number"
     raise InputError(
         f"the {PARTS[column.part]} of {where(int(rows[0]))}{others} is missing; fill in column {column.label!r}, or "
         f"drop such rows with --drop-missing (drop_missing=True){kind}."

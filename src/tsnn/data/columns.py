@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,11 @@ class Column:
     values: NDArray[Any]
     missing: Bool
     zone: str | None = None  # of dates, where the column names one
+    may_be_empty: bool = False  # a missing cell says so among the features
 
     def take(self, rows: I64) -> Column:
         """Only these rows."""
-        return Column(self.label, self.part, self.values[rows], self.missing[rows], self.zone)
+        return replace(self, values=self.values[rows], missing=self.missing[rows])
 
     def times(self, where: Where) -> Times:
         """The column as times."""

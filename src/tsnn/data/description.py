@@ -51,6 +51,36 @@ class Roles:
         return tuple(column for _, column in self.by_part())
 
 
+KINDS = ("number", "boolean", "category", "text")
+CODE = 16  # numbers that stand for a text
+
+
+@dataclass(frozen=True)
+class MessageColumn:
+    """A feature column as it was understood; `tsnn.data.messages` says what becomes of its cells."""
+
+    column: str
+    kind: str
+    categories: tuple[str, ...] = ()
+    fill: float = 0.0  # the mean of training rows, in the place of a missing number
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the features that it becomes."""
+        middle = {
+            "number": (self.column,),
+            "boolean": (self.column,),
+            "category": (*(f"{self.column} = {name}" for name in self.categories), f"{self.column} is another"),
+            "text": tuple(f"{self.column} {i}" for i in range(CODE)),
+        }
+        return (*middle[self.kind], f"{self.column} is missing")
+
+    @property
+    def says(self) -> str:
+        """For people who look at a table."""
+        return f"category: {listed(self.categories)}" if self.kind == "category" else self.kind
+
+
 @dataclass(frozen=True)
 class Cleaning:
     """What is done about the rows of a messy table; by default nothing, and a row that needs it is refused."""
@@ -82,6 +112,7 @@ class Description:
     types: tuple[str, ...] = ()  # names of node types by number, as with relations
     path: str | None = field(default=None, compare=False)  # of the table, where it was a file
     undirected: bool = False  # an event is one of two equals: which of them stood in the first column says nothing
+    messages: tuple[MessageColumn, ...] = ()  # of the feature columns that are more than plain numbers
 
     def to_json(self) -> str:
         """As a person may read it."""
@@ -92,6 +123,7 @@ class Description:
             "relations": list(self.relations),
             "types": list(self.types),
             "times": times,
+            "messages": [asdict(own) for own in self.messages],
             "events": "undirected" if self.undirected else "directed",
             "path": self.path,
         }
@@ -110,6 +142,9 @@ class Description:
             types=tuple(told.get("types", ())),  # files of the first version say none of what follows
             path=told.get("path"),
             undirected=told.get("events") == "undirected",
+            messages=tuple(
+                MessageColumn(**{**own, "categories": tuple(own["categories"])}) for own in told.get("messages", ())
+            ),
         )
 
     def parse_time(self, value: Any) -> Time:

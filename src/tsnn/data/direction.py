@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tsnn.data.events import EventStream
+from tsnn.data.queries import relations
 from tsnn.types import I64, Bool
 
 ENOUGH = 20  # pairs that agree; fewer may do so by chance
@@ -71,8 +72,10 @@ def _order_of_names(stream: EventStream) -> I64:
 
 
 def _comes_both_ways(stream: EventStream) -> bool:
-    """Whether, time by time, the rows are the same when turned round."""
+    """Whether, time by time, the rows are the same when turned round: of the same relation too, not of an inverse."""
     _, time = np.unique(stream.t, return_inverse=True)
-    forth = np.lexsort((stream.dst, stream.src, time))
-    back = np.lexsort((stream.src, stream.dst, time))
-    return bool((stream.src[forth] == stream.dst[back]).all() and (stream.dst[forth] == stream.src[back]).all())
+    relation = relations(stream, np.arange(stream.num_events))
+    forth = np.lexsort((relation, stream.dst, stream.src, time))
+    back = np.lexsort((relation, stream.src, stream.dst, time))
+    columns = ((stream.src, stream.dst), (stream.dst, stream.src), (relation, relation))
+    return all(bool((one[forth] == other[back]).all()) for one, other in columns)

@@ -212,6 +212,7 @@ class EventStream(Brief, Helpful):
     name: str = field(default="table", compare=False)
     description: Description = field(default=Description(), compare=False)
     preview: Preview | None = field(default=None, compare=False)  # of the table it was read from
+    ends: tuple[int, int] | None = None  # the rows at which validation and test begin, where the data say so
 
     def __post_init__(self) -> None:
         if self.undirected:
@@ -278,6 +279,7 @@ class EventStream(Brief, Helpful):
             t=self.t[rows],
             msg=None if self.msg is None else self.msg[rows],
             edge_type=None if self.edge_type is None else self.edge_type[rows],
+            ends=None,  # of other rows
         )
 
     def as_undirected(self) -> EventStream:

@@ -94,8 +94,14 @@ def _features(used: Sequence[Column], currencies: Sequence[str], stream: EventSt
     if stream.msg is None:
         return {}
     found, start = {}, 0
+    messages = {own.column: own for own in stream.description.messages}
     columns = [column for column in used if column.part == "msg"]
     for column, currency in zip(columns, currencies, strict=True):
+        if own := messages.get(column.label):
+            missing = f", {int(column.missing.sum()):,} missing" if column.missing.any() else ""
+            found[column.label] = f"{own.says}{missing}"
+            start += len(own.names)
+            continue
         width = np.size(column.values[0])
         values = stream.msg[:, start : start + width]
         start += width

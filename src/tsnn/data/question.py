@@ -84,6 +84,10 @@ class Question:
         """Whether a figure compares scores of different sources, so that who is active at all matters to it."""
         return self.negatives in OTHER_SOURCES
 
+    def among(self, candidates: str) -> Question:
+        """The same question with these candidates."""
+        return replace(self, candidates=candidates)
+
     def cuts(self, split: Split) -> I64:
         """For each row of the split, how many rows from the start its answer may know of."""
         return self.visibility.cuts(split.stream.t, split.segment_starts)

@@ -15,24 +15,27 @@ from numpy.typing import NDArray
 from tsnn.data.cleaning import clean_rows, without_repeats
 from tsnn.data.columns import Column, as_numpy, is_numeric, open_column
 from tsnn.data.csv_file import SUFFIXES, lines_of, read_csv, separator_of
-from tsnn.data.description import Cleaning, Description, Roles
+from tsnn.data.description import Cleaning, Description, MessageColumn, Roles
 from tsnn.data.events import EventStream, NodeIds, checked_stream, in_order, make_stream
+from tsnn.data.messages import declared, encode, understood
 from tsnn.data.node_types import types_by_side
 from tsnn.data.preview import preview_of
 from tsnn.data.times import Where, plain_row
 from tsnn.errors import InputError
 from tsnn.files import write_whole
-from tsnn.types import I64
+from tsnn.types import I64, Bool
 from tsnn.words import did_you_mean, kind_of, listed
 
 MsgColumns = str | list[str] | tuple[str, ...] | None
-"""Names of feature columns; `"auto"` takes every numeric column that is not named otherwise."""
+"""Names of feature columns, with their kind behind a colon where it is declared (`level:category`, see
+`tsnn.data.messages`); `"auto"` takes every numeric column that is not named otherwise."""
 
 NodeTypes = Mapping[Any, Any] | Path | str | tuple[str | None, str | None] | None
 """Types by external id: a mapping, or a table whose first column is the node and whose second is its type. Or the two
 columns that hold the types of a row's source and destination; None where a side is a type of its own."""
 
 _PARQUET_SUFFIXES = (".parquet", ".pq")
+TRAINING = 0.7  # of the rows, as `split_by_time` cuts them: what is learned of a column is learned there
 METADATA = b"tsnn"  # under which a Parquet file keeps its description
 
 
@@ -76,7 +79,8 @@ def read_table(
     told = like or own or Description()
     cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation).beside(told.cleaning)
     undirected = undirected or any(about.undirected for about in (like, own) if about)
-    return _stream_of(table, roles, node_type, cleaning, like, undirected)
+    kinds = declared(table.columns, _msg_columns(table.columns, msg, set()))
+    return _stream_of(table, roles, node_type, cleaning, like, undirected, kinds)
 
 
 def from_pandas(
@@ -131,6 +135,25 @@ def from_polars(
     return _stream_of_frame(Table(columns, name), named, node_type, cleaning, like, undirected)
 
 
+def from_arrow(
+    frame: pa.Table,
+    name: str,
+    like: Description | None = None,
+    undirected: bool = False,
+    node_type: NodeTypes = None,
+    sort: bool = False,
+    drop_missing: bool = False,
+    dedupe: bool = False,
+    missing_relation: str | None = None,
+    **columns: Any,
+) -> EventStream:
+    """The events of an Arrow table, by column name; the rest is as in `read_table`."""
+    named = {**dict.fromkeys(("src", "dst", "t", "msg", "edge_type")), **columns, **_type_columns(node_type)}
+    cleaning = Cleaning(sort, drop_missing, dedupe, missing_relation)
+    parts = {label: frame[label] for label in _distinct(frame.column_names, name)}
+    return _stream_of_frame(Table(parts, name), named, node_type, cleaning, like, undirected)
+
+
 def is_pandas(data: object) -> bool:
     """Whether it is a pandas frame; pandas itself need not be there to know."""
     return hasattr(data, "iloc") and hasattr(data, "columns")
@@ -153,7 +176,8 @@ def _stream_of_frame(
     told = like or Description()
     roles = _roles(table.columns, named, like)
     undirected = undirected or told.undirected
-    return _stream_of(table, roles, node_type, cleaning.beside(told.cleaning), like, undirected)
+    kinds = declared(table.columns, _msg_columns(table.columns, named["msg"], set()))
+    return _stream_of(table, roles, node_type, cleaning.beside(told.cleaning), like, undirected, kinds)
 
 
 def from_arrays(
@@ -246,7 +270,7 @@ def _roles(
     if named["msg"] is None:
         return roles
     taken = {roles.src, roles.dst, roles.t, roles.edge_type, roles.src_type, roles.dst_type}
-    return replace(roles, msg=_msg_columns(table, named["msg"], taken))
+    return replace(roles, msg=tuple(declared(table, _msg_columns(table, named["msg"], taken))))
 
 
 def _msg_columns(table: Mapping[str, Any], msg: MsgColumns, taken: set[str | None]) -> tuple[str, ...]:
@@ -262,20 +286,21 @@ def _stream_of(
     cleaning: Cleaning,
     like: Description | None = None,
     undirected: bool = False,
+    kinds: Mapping[str, str | None] | None = None,
 ) -> EventStream:
     """The stream of a table: its columns by role, its rows cleaned as asked for, and what became of both."""
     if cleaning.missing_relation is not None and roles.edge_type is None:
         raise InputError(
             "--missing-relation names a kind of relation, but no column has relations; name --edge-type too."
         )
-    used = [_column(table, label, part) for part, label in roles.by_part()]
+    used, messages = _understood(table, roles, like, kinds or {})
     rows, cleaned = clean_rows(used, cleaning, table.where)
     kept = [column.take(rows) for column in used]
 
     def where(row: int) -> str:
         return table.where(int(rows[row]))
 
-    features = [column.features(where) for column in kept if column.part == "msg"]
+    features = [_features(column, messages, where) for column in kept if column.part == "msg"]
     stream = _as_they_come(kept, [values for values, _ in features], node_type, cleaning, like, table.name, where)
     _check_kind_of_times(stream, like)
     late = int((stream.t < np.maximum.accumulate(stream.t)).sum())
@@ -285,11 +310,49 @@ def _stream_of(
     if cleaning.dedupe:
         stream, repeated = without_repeats(stream)
     path = None if table.path is None else str(table.path.resolve())
-    stream = replace(stream, description=replace(stream.description, roles=roles, cleaning=cleaning, path=path))
+    about = replace(stream.description, roles=roles, cleaning=cleaning, path=path, messages=tuple(messages.values()))
+    stream = replace(stream, description=about)
     cleaned = replace(cleaned, late=late, repeated=repeated)
     called, currencies = str(table.path or table.name), [currency for _, currency in features]
     preview = preview_of(called, table.separator, table.columns, kept, currencies, stream, cleaned)
     return replace(stream, preview=preview)
+
+
+def _understood(
+    table: Table, roles: Roles, like: Description | None, kinds: Mapping[str, str | None]
+) -> tuple[list[Column], dict[str, MessageColumn]]:
+    """Every column that is read, and those of messages that are more than plain numbers."""
+    used = [_column(table, label, part, kinds.get(label)) for part, label in roles.by_part()]
+    known = {own.column: own for own in like.messages} if like else {}
+    if not any(column.part == "msg" for column in used):
+        return used, {}
+    training = _training_rows(next(column for column in used if column.part == "t"))
+    messages = {}
+    for i, column in enumerate(used):
+        if column.part != "msg":
+            continue
+        own = understood(column, kinds.get(column.label), known.get(column.label), training)
+        if own is not None:
+            messages[column.label] = own
+            used[i] = replace(column, may_be_empty=True)
+    return used, messages
+
+
+def _training_rows(column: Column) -> Bool:
+    """The rows that `split_by_time` will train on, found before the table is put in order."""
+    if column.missing.all():
+        return ~column.missing
+    present = np.flatnonzero(~column.missing)
+    times = column.take(present).times(plain_row).values.astype(np.float64)
+    training = np.zeros(len(column.missing), np.bool_)
+    training[present] = times <= np.quantile(times, TRAINING)
+    return training
+
+
+def _features(column: Column, messages: Mapping[str, MessageColumn], where: Where) -> tuple[NDArray[np.float32], str]:
+    """The features of a column, and its currency."""
+    own = messages.get(column.label)
+    return column.features(where) if own is None else (encode(own, column, where), "")
 
 
 def _as_they_come(
@@ -323,7 +386,7 @@ def _check_kind_of_times(stream: EventStream, like: Description | None) -> None:
         raise InputError(f"the times of {stream.name} are {own}, but those of the run are {told}; convert them.")
 
 
-def _column(table: Table, label: str, part: str) -> Column:
+def _column(table: Table, label: str, part: str, kind: str | None = None) -> Column:
     if label not in table.columns:
         there = tuple(table.columns)
         meant = did_you_mean(label, there)
@@ -331,7 +394,8 @@ def _column(table: Table, label: str, part: str) -> Column:
             f"there is no column {label!r}{meant and f' ({meant})'}; name one of the columns that are there: "
             f"{listed(there, 20)}."
         )
-    return open_column(table.columns[label], label, part, of_numbers=part in ("t", "msg"))
+    of_numbers = part == "t" or (part == "msg" and kind in (None, "number"))
+    return open_column(table.columns[label], label, part, of_numbers=of_numbers)
 
 
 def _types_by_id(by_part: Mapping[str, Column], node_type: NodeTypes) -> Mapping[Any, Any] | None:
@@ -378,7 +442,7 @@ def write_table(stream: EventStream, path: Path | str) -> None:
     optional = {part: part for part in ("edge_type", "src_type", "dst_type") if part in columns}
     roles = Roles(msg=msg, **optional)
     clean = Cleaning(missing_relation=about.cleaning.missing_relation)
-    described = replace(about, roles=roles, cleaning=clean, path=None)
+    described = replace(about, roles=roles, cleaning=clean, path=None, messages=())  # they are numbers by now
     table = pa.table(columns).replace_schema_metadata({METADATA: described.to_json()})
     write_whole(Path(path), lambda partial: pq.write_table(table, partial))
 

@@ -59,10 +59,11 @@ def negative_file(name: str, segment: str) -> str:
 def find_edges(folder: Path) -> Path | None:
     """The edge list of a folder, if there is one."""
     name = folder.name.replace("_", "-")
-    return _find(folder, edge_file(name)) if name in NAMES else None
+    return find_file(folder, edge_file(name)) if name in NAMES else None
 
 
-def _find(folder: Path, file: str) -> Path | None:
+def find_file(folder: Path, file: str) -> Path | None:
+    """A file of a folder, gzipped or not."""
     return next((path for path in (folder / file, folder / f"{file}.gz") if path.is_file()), None)
 
 
@@ -72,7 +73,7 @@ def load_tgb(folder: Path | str, name: str | None = None) -> EventStream:
     name = name or folder.name.replace("_", "-")
     if name not in _KINDS:
         raise InputError(f"there is no TGB set {name!r}; the known ones are {', '.join(NAMES)}.")
-    path = _find(folder, edge_file(name))
+    path = find_file(folder, edge_file(name))
     if path is None:
         raise InputError(f"{folder} holds no events; put {edge_file(name)} (or the same with .gz) there.")
     kind = _KINDS[name]
@@ -90,21 +91,21 @@ def _read_lines(path: Path, kind: _Kind) -> _Columns:
 
 
 def _offset_stream(columns: _Columns, kind: _Kind, name: str) -> EventStream:
-    src, item = _ints(columns[0], "source"), _ints(columns[1], "destination")
+    src, item = whole_numbers(columns[0], "source"), whole_numbers(columns[1], "destination")
     dst = item + int(src.max()) + 1
     ids = NodeIds(range(int(max(src.max(), dst.max())) + 1))
     return make_stream(src, dst, _seconds(columns[2]), kind.features(columns), ids=ids, name=f"tgb:{name}", sort=True)
 
 
 def _mapped_stream(columns: _Columns, kind: _Kind, name: str, folder: Path) -> EventStream:
-    ids, src, dst = _first_appearance(columns[1], columns[2])
-    relation = _ints(columns[3], "relation") if kind.typed else None
+    ids, src, dst = first_appearance(columns[1], columns[2])
+    relation = whole_numbers(columns[3], "relation") if kind.typed else None
     types = _node_types(folder, name, ids) if kind.typed else None
     features = kind.features(columns)
     return make_stream(src, dst, _seconds(columns[0]), features, relation, types, ids, f"tgb:{name}", sort=True)
 
 
-def _first_appearance(src: pa.ChunkedArray, dst: pa.ChunkedArray) -> tuple[NodeIds, I64, I64]:
+def first_appearance(src: pa.ChunkedArray, dst: pa.ChunkedArray) -> tuple[NodeIds, I64, I64]:
     """Number the ids as they appear line by line, a line's source before its destination, in one shared numbering."""
     both = pa.chunked_array([*src.chunks, *dst.cast(src.type).chunks]).dictionary_encode().combine_chunks()
     if both.null_count:
@@ -121,13 +122,14 @@ def _first_appearance(src: pa.ChunkedArray, dst: pa.ChunkedArray) -> tuple[NodeI
 
 
 def _node_types(folder: Path, name: str, ids: NodeIds) -> dict[Any, Any]:
-    path = _find(folder, f"{name}_nodetype.csv")
+    path = find_file(folder, f"{name}_nodetype.csv")
     if path is None:
         raise InputError(f"tgb:{name} needs its node types; put {name}_nodetype.csv into {folder}.")
     return read_node_types(path)
 
 
-def _ints(column: pa.ChunkedArray, label: str) -> I64:
+def whole_numbers(column: pa.ChunkedArray, label: str) -> I64:
+    """A column as integers, fractions cut off."""
     values = np.asarray(column.to_numpy())
     if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
         raise InputError(f"the {label} column of the edge list must hold numbers only; fetch it again.")
@@ -136,7 +138,7 @@ def _ints(column: pa.ChunkedArray, label: str) -> I64:
 
 def _seconds(column: pa.ChunkedArray) -> I64:
     """Times as whole seconds, fractions cut off."""
-    return _ints(column, "time")
+    return whole_numbers(column, "time")
 
 
 def _floats(column: pa.ChunkedArray, label: str) -> NDArray[np.float64]:

@@ -5,10 +5,10 @@ The command line names every baseline in its help, so nothing slow is imported h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from tsnn.types import F64, I64
 from tsnn.words import did_you_mean
 
 if TYPE_CHECKING:
+    from tsnn.evaluation.against_all import Everyone, Here
     from tsnn.evaluation.scorer import Block, Scorer
     from tsnn.plan.chunk import ChunkPlan
     from tsnn.plan.planner import PlanSpec
@@ -91,6 +92,12 @@ class Stateless:
 
     def update(self, plan: ChunkPlan) -> None:
         """Nothing to write."""
+
+    def against_all(self, here: Here) -> Everyone:
+        """All nodes at once, where `score` reads nothing but facts."""
+        from tsnn.evaluation.against_all import from_facts
+
+        return from_facts(cast("Scorer", self), here)
 
 
 class Popularity(Stateless):
@@ -216,14 +223,21 @@ def _oracle() -> Scorer:
     return Oracle()
 
 
+def _recurrency(**settings: float) -> Scorer:
+    from tsnn.evaluation.recurrency import Recurrency
+
+    return cast("Scorer", Recurrency(**settings))
+
+
 @dataclass(frozen=True)
 class Baseline:
-    """One line of the roster. `make` takes a mode (or nothing), the name of the data, and a seed."""
+    """One line of the roster. `make` takes a mode (or nothing), the name of the data, a seed, and its settings."""
 
     name: str
     says: str  # what its score is, for help and documentation
-    make: Callable[[str, str, int], Scorer]
+    make: Callable[..., Scorer]
     modes: tuple[str, ...] = ()  # asked for as NAME:MODE
+    settings: tuple[str, ...] = ()  # asked for as --set NAME.SETTING=VALUE
     learns: bool = False  # with a seed, so that runs differ
     compared: Literal["", "always", "where sources differ"] = ""  # set beside a model unless told otherwise
     foresees: bool = False  # knows what it is asked: a bound for all scorers, no method that has figures of its own
@@ -259,6 +273,12 @@ _BASELINES = (
         learns=True,
     ),
     Baseline(
+        "recurrency",
+        "how often and how lately the same was true, and what its relation mostly leads to",
+        lambda mode, data, seed, **settings: _recurrency(**settings),
+        settings=("decay", "alpha"),
+    ),
+    Baseline(
         "oracle",
         "how often just this event happens: the ceiling of all scorers, and none itself",
         lambda *_: _oracle(),
@@ -274,13 +294,25 @@ def compared(sources_differ: bool = False) -> tuple[str, ...]:
     return tuple(name for name, entry in ROSTER.items() if entry.compared in wanted)
 
 
-def baseline(name: str, *, data: str = "", seed: int = 0) -> Scorer:
-    """A baseline that has yet to be fitted. `edgebank:MODE` chooses a mode; without one, the best known for `data`."""
+def baseline(name: str, *, data: str = "", seed: int = 0, settings: Mapping[str, Any] | None = None) -> Scorer:
+    """A baseline that has yet to be fitted. `edgebank:MODE` chooses a mode; without one, the best known for `data`.
+
+    Settings are named as on the command line, `{"recurrency.decay": 0.02}`.
+    """
     base, _, mode = name.partition(":") if isinstance(name, str) else ("", "", "")
     entry = ROSTER.get(base)
     if entry is None or (mode and not entry.modes):
         raise ConfigError(f"there is no baseline {name!r}; {meant_baseline(name)}")
-    return entry.make(mode, data, seed)
+    return entry.make(mode, data, seed, **_settings_of(entry, settings or {}))
+
+
+def _settings_of(entry: Baseline, settings: Mapping[str, Any]) -> dict[str, Any]:
+    known = {f"{entry.name}.{name}": name for name in entry.settings}
+    strange = next((name for name in settings if name not in known), None)
+    if strange is not None:
+        own = f"its own are {', '.join(known)}." if known else "it has none."
+        raise ConfigError(f"{entry.name} has no setting {strange!r}; {did_you_mean(strange, known) or own}")
+    return {known[name]: value for name, value in settings.items()}
 
 
 def meant_baseline(name: str) -> str:

@@ -17,12 +17,13 @@ from tsnn.data.table import from_pandas, from_polars, from_temporal_data, is_pan
 from tsnn.errors import ConfigError, InputError
 from tsnn.evaluation.dgb import DGB
 from tsnn.evaluation.questions import Questions
-from tsnn.evaluation.stream import SYNTHETIC, TABLE
+from tsnn.evaluation.stream import DUCKDB, GIT, SYNTHETIC, TABLE
 from tsnn.evaluation.suite import DataEntry, Suite
 from tsnn.evaluation.tgb import TGB
+from tsnn.evaluation.tkg import TKG
 from tsnn.words import did_you_mean, kind_of
 
-ROSTER = {suite.name: suite for suite in (DGB, TGB, SYNTHETIC, TABLE)}
+ROSTER = {suite.name: suite for suite in (DGB, TGB, TKG, GIT, DUCKDB, SYNTHETIC, TABLE)}
 PROTOCOLS: dict[str, type[Questions]] = {suite.questions.protocol: suite.questions for suite in ROSTER.values()}
 ADDRESSES = f"{', '.join(suite.address for suite in ROSTER.values() if suite.name)}, or {TABLE.address}"
 
@@ -78,6 +79,8 @@ def _load(data: Data, like: Description | None, undirected: bool, **columns: Any
 
 def _at_address(address: str | Path, like: Description | None, undirected: bool, **columns: Any) -> EventStream:
     suite = suite_of(str(address))
+    if suite.is_table:
+        return suite.load(str(address).partition(":")[2], like=like, undirected=undirected, **columns)
     if suite is not TABLE:
         if columns:
             raise InputError(f"{address} has its own columns; name columns only for the path of a table.")

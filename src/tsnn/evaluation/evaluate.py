@@ -10,7 +10,7 @@ from tsnn.data.question import Question
 from tsnn.data.split import Split
 from tsnn.evaluation.baselines import baseline, compared
 from tsnn.evaluation.card import Result
-from tsnn.evaluation.catalog import protocol_of
+from tsnn.evaluation.catalog import protocol_of, suite_of
 from tsnn.evaluation.contracts import spot_check
 from tsnn.evaluation.joint import joined, told
 from tsnn.evaluation.method import Method, as_scorer
@@ -77,5 +77,6 @@ def validation_metric(split: Split, question: Question) -> Callable[[Scorer], fl
 
 
 def compared_baselines(stream: EventStream, question: Question, seed: int = 0) -> list[Scorer]:
-    """What every report sets beside the model: the heuristics, and the features that need no state."""
-    return [baseline(name, data=stream.name, seed=seed) for name in compared(question.sources_differ)]
+    """What every report sets beside the model: the heuristics, those of the suite, the features that need no state."""
+    names = (*suite_of(stream.name).rivals, *compared(question.sources_differ))
+    return [baseline(name, data=stream.name, seed=seed) for name in names]

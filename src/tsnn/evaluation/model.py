@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import torch
 
 from tsnn.data.events import EventStream
@@ -18,6 +21,9 @@ from tsnn.model.tsnn import TSNN, Compared
 from tsnn.plan.chunk import ScorePlan
 from tsnn.plan.planner import PlanSpec
 from tsnn.types import F64
+
+if TYPE_CHECKING:
+    from tsnn.evaluation.against_all import Everyone, Here
 
 COUNTS_ONLY = (
     "This run learned nothing beyond counts: its scores come from counts, gaps and paths alone, "
@@ -88,6 +94,17 @@ class ModelScorer:
         self.parts = score(self.model, self._engine, versions, plan.score, plan.stream).parts
         values: F64 = self.parts.total.double().cpu().numpy()
         return values
+
+    @property
+    def against_all(self) -> Callable[[Here], Everyone] | None:
+        """Scores all nodes at once; None with a column that needs more of each pair than distances and facts."""
+        from tsnn.evaluation.model_against_all import ModelAgainstAll
+
+        config = self.model.config
+        needs_vectors = config.model.attention or config.features.transported_difference
+        if needs_vectors or self.model.device.type != "cpu":
+            return None
+        return lambda here: ModelAgainstAll(self.model, self.store, here)
 
     @torch.no_grad()
     def with_average_geometry(

@@ -88,6 +88,14 @@ class Questions(ABC):
         """The same questions about fewer positives, evenly spread, where there are more than `most` candidates."""
         return self
 
+    def follow(self, scorer: Any) -> Any:
+        """A listener like `Answers` that is quicker with this scorer, where there is one; else None."""
+        return None
+
+    def fewer(self) -> Questions:
+        """The same for whoever looks at single scores: some of the questions, where each has very many candidates."""
+        return self
+
     @abstractmethod
     def answers(self, scores: F64, ptr: I64) -> F64:
         """From the scores of whole queries, bounded by `ptr`, to their answers (queries, columns)."""

@@ -36,6 +36,9 @@ class Replayed:
     scores: F64  # of all candidates of the block
     counters: Counters  # as of the block's end, where that is a listener's stop; elsewhere the plan may be ahead
     seconds: dict[str, float]  # that planning, updating and scoring took
+    worked: Callable[[int], None] = lambda candidates: (
+        None
+    )  # to be told of candidates that a listener has scored itself
 
     def fact(self, name: str) -> F64:
         """One fact of all candidates of the block."""
@@ -48,6 +51,7 @@ class Listener(Protocol):
 
     asked: Asked = NO_QUERIES
     stops: Sequence[int] = ()  # rows before which a block must end, so that the scorer's state stands exactly there
+    to_score: int = 0  # candidates that it scores by itself while it hears, for the progress
 
     def hear(self, seen: Replayed, own: Share) -> None:
         """A block is done; `own` are the listener's queries in it and the places of their candidates."""
@@ -72,24 +76,32 @@ def replay(
     joined = Joined(sets)
     stops = {row for listener in listeners for row in listener.stops}
     total = max([0, *stops, *joined.cut[-1:].tolist()]) + int(joined.ptr[-1])
+    total += sum(listener.to_score for listener in listeners)
     planner = Planner(stream, scorer.spec)
     scorer.reset_state()
     blocks = plan_blocks(planner, joined, max_rows, max_candidates, sorted(stops))
+    done = 0  # of what listeners score themselves
+
+    def worked(candidates: int) -> None:
+        nonlocal done
+        done += candidates
+        progress(step.stop + int(joined.ptr[step.first]) + done, total, text)
+
     for step, block in ahead(blocks, waits=lambda item: item[0].stop in stops):
-        seen = _run(scorer, block, planner.counters)
+        seen = _run(scorer, block, planner.counters, worked)
         shares = [joined.share(i, step.first, step.last) for i in range(len(sets))]
         for listener in listeners:
             listener.hear(seen, shares[place[id(listener.asked)]])
-        progress(step.stop + int(joined.ptr[step.last]), total, text)
+        progress(step.stop + int(joined.ptr[step.last]) + done, total, text)
 
 
-def _run(scorer: Scorer, block: Block, counters: Counters) -> Replayed:
+def _run(scorer: Scorer, block: Block, counters: Counters, worked: Callable[[int], None]) -> Replayed:
     began = time.perf_counter()
     versions = scorer.update(block)
     updated = time.perf_counter()
     scores = checked_scores(scorer, block, versions) if len(block.queries) else np.zeros(0)
     seconds = {"plan": block.seconds, "update": updated - began, "score": time.perf_counter() - updated}
-    return Replayed(block, versions, scores, counters, seconds)
+    return Replayed(block, versions, scores, counters, seconds, worked)
 
 
 class Scores(Listener):
@@ -131,6 +143,12 @@ class Answers(Listener):
         return self.questions.result(scorer, self.values)
 
 
+def answering(questions: Questions, scorer: Scorer) -> Answers:
+    """What collects a scorer's answers: in the protocol's own way, where it has one for this scorer."""
+    own: Answers | None = questions.follow(scorer)
+    return own or Answers(questions)
+
+
 def answers_of(scorer: Scorer, questions: Questions) -> Answers:
     """Answers of a second scorer, which reads nothing but facts that the plan of the replay has anyway."""
     return Answers(questions, lambda seen: checked_scores(scorer, seen.block, scorer.update(seen.block)))
@@ -140,7 +158,7 @@ def figures(
     scorer: Scorer, stream: EventStream, questions: Questions, progress: Progress = unwatched, text: str = ""
 ) -> Result:
     """What a fitted scorer's answers are worth, from one replay of the stream."""
-    answers = Answers(questions)
+    answers = answering(questions, scorer)
     replay(scorer, stream, [answers], progress=progress, text=text)
     return answers.result(scorer.name)
 

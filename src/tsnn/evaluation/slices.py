@@ -76,7 +76,7 @@ def error_slices(
     """The slices of a segment, for a scorer that is fitted here if it has to learn."""
     split.bounds(segment)  # a segment by another name is refused before any work
     scorer.fit(split, question)
-    questions = make_questions(split, question, sets=(segment,))
+    questions = make_questions(split, question, sets=(segment,)).fewer()
     slices = Slices(questions)
     replay(scorer, questions.split.stream, [slices], progress=progress, text=f"evaluating {scorer.name}")
     return slices.of(segment)

@@ -11,7 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from tsnn.data.duckdb import load_duckdb
 from tsnn.data.events import EventStream
+from tsnn.data.git import load_git
 from tsnn.data.question import Asks, Question, node_types
 from tsnn.data.split import Split, split_by_time
 from tsnn.data.synthetic import RolesSpec, load_synthetic
@@ -152,6 +154,9 @@ def _synthetic_entries() -> list[DataEntry]:
 
 
 SYNTHETIC = Suite("synthetic", "synthetic:roles", load_synthetic, split_by_time, StreamQuestions, _synthetic_entries)
+_QUERY = "duckdb:FILE?query=SQL"
+DUCKDB = Suite("duckdb", _QUERY, load_duckdb, split_by_time, StreamQuestions, lambda: [], is_table=True)
+GIT = Suite("git", "git:PATH", load_git, split_by_time, StreamQuestions, lambda: [])
 TABLE = Suite(
     "", "the path of a table with columns src, dst and t", read_table, split_by_time, StreamQuestions, _table_entries
 )

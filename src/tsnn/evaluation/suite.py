@@ -42,6 +42,8 @@ class Suite:
     entries: Callable[[], list[DataEntry]]
     read_folder: Callable[[Path], EventStream | None] = lambda folder: None  # the stream in a folder, if it is its own
     labels: Callable[[str, str], NDArray[Any]] | None = None  # a column beside the events of that name, if it has any
+    is_table: bool = False  # read with the options of a table, to which `load` listens
+    rivals: tuple[str, ...] = ()  # baselines of its own that are set beside a model, with those that always are
 
 
 def data_root() -> Path:

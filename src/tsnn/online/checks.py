@@ -5,17 +5,20 @@ Each function returns the value in its one stored form, or raises an InputError 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from tsnn.data.description import Description
+from tsnn.data.messages import encode_event
 from tsnn.data.times import NOW, instant
 from tsnn.errors import InputError
 from tsnn.model.tsnn import StreamShape
 from tsnn.online.event import Event, Time
 
+_PLAIN = Description()
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -26,7 +29,7 @@ def check_event(event: Event, shape: StreamShape, description: Description, whol
     t = check_time(event.t, description, whole_times)
     if whole_times and not isinstance(t, int):
         raise InputError(f"time {t} is not whole, but the run counts in whole numbers; round it.")
-    msg = check_features(event.msg, shape.msg_dim)
+    msg = check_features(event.msg, shape.msg_dim, description)
     edge_type = check_relation(event.edge_type, description, shape.num_relations)
     return Event(event.src, event.dst, t, msg, edge_type, event.key)
 
@@ -76,8 +79,15 @@ def check_relation(edge_type: Any, description: Description, num_relations: int)
     return description.relation_number(edge_type, num_relations)
 
 
-def check_features(msg: Any, width: int) -> bytes | None:
-    """The features as the bytes of their float32 values; None where the run has no features."""
+def check_features(msg: Any, width: int, description: Description = _PLAIN) -> bytes | None:
+    """The features as the bytes of their float32 values; None where the run has no features.
+
+    Of a run that read columns of several kinds they may be given by column, as the table has them.
+    """
+    if isinstance(msg, Mapping):
+        if not description.messages or description.roles is None:
+            raise InputError(f"msg names columns, but the run reads plain numbers; give {width} in a list.")
+        msg = encode_event(description.roles.msg, description.messages, msg)
     if msg is None and not width:
         return None
     values = np.zeros(0, "<f4")

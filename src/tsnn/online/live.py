@@ -25,9 +25,9 @@ from tsnn.model.geometry import rotate
 from tsnn.model.tsnn import TSNN
 from tsnn.online.active import ActiveNodes
 from tsnn.online.event import Event
-from tsnn.online.history import History
 from tsnn.online.ids import GrowingIds
 from tsnn.plan.counters import Counters
+from tsnn.plan.history import History
 from tsnn.plan.planner import Planner
 from tsnn.training.run import state_tensors
 from tsnn.types import I64, U64

@@ -19,7 +19,7 @@ from tsnn.model.geometry import Geometry, rotate
 from tsnn.model.partners import compare as compare_partners
 from tsnn.model.tsnn import Compared, Source
 from tsnn.online.live import LiveState, Moment
-from tsnn.plan.chunk import ChunkPlan, ScorePlan
+from tsnn.plan.chunk import ChunkPlan, ScorePlan, facts_alone
 from tsnn.plan.counters import Counters, signatures
 from tsnn.plan.facts import COLUMN
 from tsnn.types import F64, I64, U64, Bool
@@ -67,7 +67,8 @@ class Standpoint:
         """The part of `plan` that a decoder reads, for many candidates at once."""
         planner = self.state.planner(self.stream, self.moment.counters)
         kind = np.float32 if self.state.model.dtype == torch.float32 else np.float64
-        return _decodable(self, cand, planner.survey(self.src, np.array([self.t]), self.edge_type, cand, related, kind))
+        facts = planner.survey(self.src, np.array([self.t]), self.edge_type, cand, related, kind)
+        return facts_alone(self.src, self.edge_type, cand, facts)
 
     def compare(self, cand: I64) -> Compared:
         """The geometry of these candidates (eq:sdist) from the kept synchronized coordinates."""
@@ -142,18 +143,6 @@ def score_candidates(standpoint: Standpoint, cand: I64) -> Scores:
         columns.seen[rows] = plan.facts[:, COLUMN["pair_count"]] > 0
     columns.total[:] = columns.geometric + columns.residual + columns.edgebank
     return columns
-
-
-def _decodable(standpoint: Standpoint, cand: I64, facts: Any) -> ScorePlan:
-    """A score plan of one query without version rows: geometry comes from kept coordinates."""
-    none, no_rows = np.zeros(0, np.int32), np.zeros((1, 0), np.int32)
-    src, edge_type = np.array([standpoint.src]), np.array([standpoint.edge_type])
-    return ScorePlan(
-        ptr=np.array([0, len(cand)]), cand=cand, src=src, edge_type=edge_type,
-        src_h=none, src_F=none, cand_h=none, cand_F=none, facts=facts, num_pairs=np.zeros(1, np.int64),
-        acts=np.zeros((1, 0)),
-        nbr_len=none, nbr=no_rows, nbr_h=no_rows, nbr_F=no_rows, nbr_gap=np.zeros((1, 0)), nbr_type=no_rows,
-    )  # fmt: skip
 
 
 def seat(counters: Counters, known: int, keys: U64) -> None:

@@ -111,6 +111,17 @@ def join(plans: list[ScorePlan]) -> ScorePlan:
     return ScorePlan(**joined)
 
 
+def facts_alone(src: int, edge_type: int, cand: I64, facts: Any, num_pairs: int = 0) -> ScorePlan:
+    """A score plan of one query without version rows, for whoever has the geometry from elsewhere."""
+    none, no_rows = np.zeros(0, np.int32), np.zeros((1, 0), np.int32)
+    return ScorePlan(
+        ptr=np.array([0, len(cand)]), cand=cand, src=np.array([src]), edge_type=np.array([edge_type]),
+        src_h=none, src_F=none, cand_h=none, cand_F=none, facts=facts, num_pairs=np.array([num_pairs]),
+        acts=np.zeros((1, 0)),
+        nbr_len=none, nbr=no_rows, nbr_h=no_rows, nbr_F=no_rows, nbr_gap=np.zeros((1, 0)), nbr_type=no_rows,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class ChunkPlan:
     """One step of the stream."""

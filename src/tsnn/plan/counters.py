@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,6 +46,12 @@ class Counters:
     def num_nodes(self) -> int:
         """Nodes there is room for."""
         return len(self.tables.degree)
+
+    def beside(self) -> Counters:
+        """The same counts with a scratch of their own, for another thread; both only read them."""
+        other = copy.copy(self)
+        other.scratch = _scratch(self.num_nodes)
+        return other
 
     def make_room(self, events: int, nodes: int, relations: int = 1) -> None:
         """Room for that many more events, whose relations are so many, and, in all, that many nodes."""

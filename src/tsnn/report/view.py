@@ -56,7 +56,7 @@ def trace_run(run: Run, split: Split, progress: Progress = unwatched) -> Trace:
     """What a replay of the run shows, under the questions that its figures answer."""
     questions = make_questions(split, run.question)
     scorer = ModelScorer(run.model, split.stream)
-    tracer = Tracer(scorer, questions)
+    tracer = Tracer(scorer, questions.fewer())
     replay(scorer, questions.split.stream, [tracer], progress=progress, text=f"replaying {run.folder.name}")
     return tracer.trace()
 

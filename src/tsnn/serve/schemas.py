@@ -19,6 +19,8 @@ MAX_ID = 256  # letters of a text id
 MAX_KEY = 200  # letters of a key
 MAX_TIME = 64  # letters of a date
 MAX_FEATURES = 65_536
+MAX_COLUMNS = 1000  # of a message that is given by column
+MAX_TEXT = 10_000  # letters of a text among them
 MAX_CANDIDATES = 100_000
 MAX_TOP = 1000
 NOT_JSON = "the body is not JSON; send an object or, for events, a list of them."
@@ -59,11 +61,28 @@ def _check_relation(value: Any) -> int | str:
 
 
 def _check_features(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _check_cells(value)
     if not isinstance(value, list) or not 0 < len(value) <= MAX_FEATURES:
-        raise ValueError("must be a list of numbers")
+        raise ValueError("must be a list of numbers, or values by column")
     for x in value:
         if type(x) not in (int, float) or not -MAX_FEATURE <= x <= MAX_FEATURE:
             raise ValueError("must hold numbers between -1e9 and 1e9")
+    return value
+
+
+def _check_cells(value: dict[Any, Any]) -> dict[Any, Any]:
+    if not 0 < len(value) <= MAX_COLUMNS:
+        raise ValueError(f"must name 1 to {MAX_COLUMNS} columns")
+    for name, cell in value.items():
+        is_text = type(cell) is str and len(cell) <= MAX_TEXT and _is_unicode(cell)
+        is_number = type(cell) in (int, float) and -MAX_FEATURE <= cell <= MAX_FEATURE
+        if not (0 < len(name) <= MAX_ID and _is_unicode(name)) or not (
+            cell is None or type(cell) is bool or is_text or is_number
+        ):
+            raise ValueError(
+                f"must hold numbers between -1e9 and 1e9, texts of up to {MAX_TEXT:,} letters, true, false or null"
+            )
     return value
 
 
@@ -76,7 +95,11 @@ TimeText = Annotated[str, Field(max_length=MAX_TIME, description="an ISO date or
 Time = Annotated[TimeNumber | TimeText, BeforeValidator(_check_time)]
 ShownTime = float | int | str  # a date is shown as an ISO text
 Feature = Annotated[float, Field(ge=-MAX_FEATURE, le=MAX_FEATURE)]
-Features = Annotated[list[Feature], BeforeValidator(_check_features), Field(min_length=1, max_length=MAX_FEATURES)]
+Numbers = Annotated[list[Feature], Field(min_length=1, max_length=MAX_FEATURES)]
+Column = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
+Cell = bool | Feature | Annotated[str, Field(max_length=MAX_TEXT)] | None
+Cells = Annotated[dict[Column, Cell], Field(min_length=1, max_length=MAX_COLUMNS)]
+Features = Annotated[Numbers | Cells, BeforeValidator(_check_features)]
 RelationNumber = Annotated[int, Field(ge=0, lt=_INT32)]
 RelationName = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 Relation = Annotated[RelationNumber | RelationName, BeforeValidator(_check_relation)]
@@ -98,7 +121,7 @@ class EventIn(TypedDict):
 def _to_event(fields: dict[str, Any]) -> Event:
     if fields["t"] == NOW and fields.get("key") is not None:
         raise ValueError("an event with a key cannot be of now: sent again it would be another; give its time")
-    if fields.get("msg") is not None:
+    if isinstance(fields.get("msg"), list):
         fields["msg"] = np.asarray(fields["msg"], "<f4").tobytes()
     return Event(**fields)
 

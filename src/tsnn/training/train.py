@@ -21,7 +21,7 @@ from tsnn.evaluation.evaluate import compared_baselines, make_questions, validat
 from tsnn.evaluation.health import StateHealth
 from tsnn.evaluation.model import ModelScorer, remark_of
 from tsnn.evaluation.questions import Questions
-from tsnn.evaluation.replay import Answers, Listener, answers_of, figures, replay
+from tsnn.evaluation.replay import Listener, answering, answers_of, figures, replay
 from tsnn.evaluation.scorer import Scorer
 from tsnn.files import write_text
 from tsnn.intensity.calibration import calibration
@@ -78,11 +78,11 @@ def train(
         progress(i + 1, len(rivals), f"fitting {rival.name}")
     intensity = Intensity.fit(split, question) if config.train.intensity else None
     questions = make_questions(split, question)
-    seen = questions.split.stream
+    seen, looked_at = questions.split.stream, questions.fewer()
     scorer = ModelScorer(model, seen)
     scorer.paces = None if intensity is None else intensity.grid
-    final, health = FinalState(scorer, seen), StateHealth(scorer, questions)
-    listeners = [final, health, *follow(scorer, questions)]
+    final, health = FinalState(scorer, seen), StateHealth(scorer, looked_at)
+    listeners = [final, health, *follow(scorer, looked_at)]
     results = _figures(scorer, seen, questions, rivals, listeners, progress)
     metrics, *baselines = (result.to_dict() for result in results)
     if compare:
@@ -106,7 +106,7 @@ class _Validation:
 
     def __call__(self, model: TSNN) -> float:
         scorer = ModelScorer(model, self._questions.split.stream)
-        answers, health = Answers(self._questions), StateHealth(scorer, self._questions)
+        answers, health = answering(self._questions, scorer), StateHealth(scorer, self._questions.fewer())
         replay(scorer, self._questions.split.stream, [answers, health])
         self._states = health.measure().to_dict()
         return self._questions.choice(answers.metrics()["val"])
@@ -125,9 +125,10 @@ def _figures(
     progress: Progress,
 ) -> list[Result]:
     """Figures of the model, then of its rivals, from one replay of the model that the listeners follow too."""
-    own = Answers(questions)
+    own = answering(questions, scorer)
     # Rivals that read no more than the plain counts, which every plan has, are scored in that same replay.
-    beside = {rival.name: answers_of(rival, questions) for rival in rivals if rival.spec == PlanSpec()}
+    plain = [rival for rival in rivals if rival.spec == PlanSpec() and not questions.follow(rival)]
+    beside = {rival.name: answers_of(rival, questions) for rival in plain}
     replay(scorer, stream, [own, *beside.values(), *listeners], progress=progress, text="evaluating")
     found = [replace(own.result(scorer.name), remark=remark_of(scorer.model))]
     for rival in rivals:

@@ -83,7 +83,7 @@ def warm_up(model: TSNN, split: Split, rows: TrainingRows) -> WarmHead:
     model.head.geometry_weight.fill_(0.0)
     untrained = _weights(model)
     epochs = model.config.train.warmup
-    asked = validation_questions(split, Question.of(model.config.train)).thinned(MAX_ASKED)
+    asked = validation_questions(split, Question.of(model.config.train)).fewer().thinned(MAX_ASKED)
     judge = lesson.judge(asked) if epochs == "search" or model.config.model.partners else None
     if epochs == "search":
         assert judge is not None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsnn.plan.tables import Tables
+from tsnn.plan.tables import EMPTY, Tables
 from tsnn.types import I64
+
+_LINKS = ("pair_key", "succ_key")
 
 
 class Links:
@@ -34,12 +36,18 @@ class Links:
 class History:
     """Destinations of every source, sources of every destination, and moves from one destination to the next."""
 
-    def __init__(self, saved: dict[str, NDArray[np.generic]], undirected: bool = False) -> None:
+    def __init__(self, saved: Mapping[str, NDArray[np.generic]], undirected: bool = False) -> None:
         self._undirected = undirected
         pairs = saved["pair_key"].astype(np.int64)
         self.destinations = Links(pairs)
         self.sources = Links(np.sort((pairs << 32) | (pairs >> 32)))
         self.moves = Links(saved["succ_key"].astype(np.int64))
+
+    @classmethod
+    def of(cls, tables: Tables, undirected: bool = False) -> History:
+        """All that is in the tables."""
+        links = {name: np.sort(keys[keys != EMPTY]) for name in _LINKS for keys in [getattr(tables, name)]}
+        return cls(links, undirected)
 
     def observe(self, src: I64, dst: I64, tables: Tables) -> None:
         """Note events about to be counted in `tables`."""
