@@ -227,7 +227,7 @@ def test_answers_are_those_of_a_predictor(serve, run):
     assert [d["dst"] for d in client.get("/recommend", params=whole).json()["destinations"]] == [
         one.dst for one in everybody
     ]
-    due = client.get("/forecast", params={"within": "30", "top": 4, "t": t}).json()
+    due = client.get("/forecast", params={"within": "30", "top": 4, "t": t, "pairs": True}).json()
     foreseen = predictor.forecast(30, 4, t)
     assert [(d["src"], d["expected"], d["probability"]) for d in due["sources"]] == [
         (one.src, one.expected, one.probability) for one in foreseen.sources
@@ -235,7 +235,7 @@ def test_answers_are_those_of_a_predictor(serve, run):
     assert [(d["src"], d["dst"], d["edge_type"]) for d in due["pairs"]] == [
         (one.src, one.dst, one.edge_type) for one in foreseen.pairs
     ]
-    assert client.get("/forecast", params={"t": t, "pairs": False}).json()["pairs"] == []
+    assert client.get("/forecast", params={"t": t}).json()["pairs"] == []
     assert client.get("/forecast", params={"within": "soon"}).status_code == 422
     explained = client.get("/explain", params={"src": "node 4", "dst": 3, "t": t, "edge_type": 1}).json()
     assert explained["score"] == predictor.explain("node 4", 3, t, 1).score

@@ -141,7 +141,9 @@ def _add_questions(app: FastAPI, service: Service) -> None:
         within: WithinParam = None,
         top: Annotated[int, Query(ge=1, le=MAX_TOP)] = 20,
         t: TimeParam = None,
-        pairs: Annotated[bool, Query(description="pairs as well; they take longer")] = True,
+        pairs: Annotated[
+            bool, Query(description="pairs as well; each source that is looked into takes as long as /recommend")
+        ] = False,
     ) -> schemas.ForecastOut:
         return await asyncio.wrap_future(service.answer(answers.forecast, within, top, t, pairs))
 
