@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tsnn.cli.display import console, print_json, shown_bar
+from tsnn.cli.display import console, print_json, shown_bar, visible
 from tsnn.cli.options import Json, RunFolder
 from tsnn.cli.recommend import At, EdgeType, Numbers, node_id
 
@@ -34,6 +34,6 @@ def explain(
     if json:
         print_json(explanation.to_dict())
         return
-    print(explanation.text(numbers))
+    print("\n".join(map(visible, explanation.text(numbers).split("\n"))))
     if figure is not None:
         console.print(f"figure written to {figure}")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
 
-from tsnn.cli.display import console, print_json, shown_bar
+from tsnn.cli.display import console, plain, print_json, shown_bar
 from tsnn.cli.options import Json, RunFolder
 from tsnn.data.question import CANDIDATES
 from tsnn.errors import InputError
@@ -73,13 +72,13 @@ def recommend(
         return
     parts = ("geometric", "residual", "edgebank") if numbers else ()
     table = Table("", Column("destination", overflow="fold"), Column("score", justify="right"))
-    table.title = escape(f"{src} at {moment(shown_time)}")
+    table.title = plain(f"{src} at {moment(shown_time)}")
     for name in parts:
         table.add_column("EdgeBank" if name == "edgebank" else name, justify="right")
     table.add_column("why", overflow="fold")
     for rank, (one, says) in enumerate(zip(best, why, strict=True), 1):
         shown = (f"{getattr(one, name):z.4f}" for name in ("score", *parts))
-        table.add_row(str(rank), escape(str(one.dst)), *shown, escape(says))
+        table.add_row(str(rank), plain(one.dst), *shown, plain(says))
     Console().print(table)
     if predictor.run.remark:
         console.print(predictor.run.remark)

@@ -22,6 +22,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tsnn.data.times import read_span
 from tsnn.errors import InputError, RunError, TsnnError
+from tsnn.files import make_folder
 from tsnn.online.event import Event, Time
 from tsnn.online.predictor import Predictor
 from tsnn.serve.drift import DriftTrace
@@ -29,12 +30,15 @@ from tsnn.serve.eventlog import EventLog, FolderLock, LogError, Receipt
 from tsnn.serve.metrics import Metrics
 from tsnn.serve.schemas import EventsOut
 from tsnn.serve.snapshots import Say, file_digest, newest_snapshot, sweep_partial, write_snapshot
+from tsnn.serve.verify import check_log
 from tsnn.training.run import STATE_FILES, check_finished, read_description
 
 HOME = "online"  # the folder inside the run's for everything that the service writes
 AHEAD = 10  # times the span of all events so far: nothing is that much later by chance
 GROUP_EVENTS = 4000  # events that one transaction takes at most, unless a single request has more
 SLICE_EVENTS = 500  # events applied before readers get their turn
+EARLY = 1000  # events before the first snapshot, which is there in case the log is lost
+SYNC_SECONDS = 1.0  # between two times that the end of the log is put on the disk, which the log itself always is
 GATHER_SECONDS = 0.002  # a pause for more requests to arrive, after a group of several; shorter than a commit
 Answer = TypeVar("Answer")
 Given = ParamSpec("Given")
@@ -94,9 +98,10 @@ class Service:
         identity = run_identity(run)
         limit = None if max_ahead is None else read_span(max_ahead, read_description(run).dates)
         self.home = run / HOME
-        self.home.mkdir(exist_ok=True)
+        make_folder(self.home)
         self.metrics = Metrics()
         self.lock = threading.Lock()  # held by whoever reads or writes the predictor
+        self._transaction = threading.Lock()  # held while the log is ahead of the predictor
         self._folder_lock = FolderLock(self.home)
         try:
             self.log, self.predictor, self.snapshot_position = restore(run, identity, self._say)
@@ -177,8 +182,9 @@ class Service:
             for request in group:
                 self._admit(request, draft)
             if draft.events:
-                self.log.append(draft.events, list(draft.receipts.values()))
-                self._apply(draft)
+                with self._transaction:
+                    self.log.append(draft.events, list(draft.receipts.values()))
+                    self._apply(draft)
             self._acknowledge(draft)
         except Exception as error:
             self._fail(group, error)
@@ -274,7 +280,8 @@ class Service:
                 start = stop
         if stop > start:
             self._observe(draft.events[start:stop])
-        if self.applied - self.snapshot_position >= self._snapshot_every:
+        wanted = self._snapshot_every if self.snapshot_position else min(EARLY, self._snapshot_every)
+        if self.applied - self.snapshot_position >= wanted:
             self._snapshot_due.set()
 
     def _observe(self, events: list[Event]) -> None:
@@ -313,22 +320,22 @@ class Service:
     # Snapshots and the end
 
     def _snapshot_forever(self) -> None:
-        while self._snapshot_due.wait():
-            self._snapshot_due.clear()
-            if self._closing:
-                return
-            self.snapshot()
+        while not self._closing:
+            if self._snapshot_due.wait(SYNC_SECONDS) and not self._closing:
+                self._snapshot_due.clear()
+                self.snapshot()
+            self.log.sync_end()
 
     def snapshot(self) -> None:
         """Write the state with its log position; a failure is told and costs only a longer replay."""
-        with self.lock:
-            position = self.applied
-            if position == self.snapshot_position:
+        with self._transaction, self.lock:
+            position, mark = self.applied, self.log.mark
+            if position == self.snapshot_position or position != self.log.position:
                 return
             # The folder that the predictor came from may be an older snapshot, which will be dropped.
             frozen = replace(self.predictor.snapshot(), folder=self.home.parent)
         try:
-            self.snapshot_position = write_snapshot(self.home, position, frozen.save).position
+            self.snapshot_position = write_snapshot(self.home, position, frozen.save, mark).position
         except TsnnError as error:
             self.metrics.snapshot_errors.inc()
             self._say(str(error))
@@ -362,17 +369,23 @@ class Service:
 
 
 def restore(run: Path, identity: str, say: Say) -> tuple[EventLog, Predictor, int]:
-    """The log, the predictor of the newest whole snapshot (or of the run itself), and the position it stands at."""
+    """The log, the predictor of its newest whole snapshot (or of the run itself), and the position it stands at.
+
+    The caller holds the folder's lock, so nobody else is at work on the log or on a snapshot.
+    """
     home = run / HOME
-    sweep_partial(home)  # the caller holds the folder's lock, so nobody is at work on a snapshot
+    sweep_partial(home)
+    verdict = check_log(run, home)  # before anything opens the log that could change it
     log = EventLog(home, identity)
-    snapshot = newest_snapshot(home, say)
+    if not verdict.marked:
+        say(f"the log was written without checksums; its {verdict.events} events have them from now on.")
+    snapshot = newest_snapshot(home, say, log)
     position = snapshot.position if snapshot else 0
-    if position > log.position:
+    if snapshot and position > log.position:
         log.close()
         raise RunError(
             f"snapshot {position} is ahead of the event log, which holds {log.position} events; "
-            "put the log back or move the snapshots away."
+            f"put the log back. The state itself is whole: tsnn.Predictor.load('{snapshot.folder}') reads it."
         )
     return log, Predictor.load(snapshot.folder if snapshot else run), position
 
