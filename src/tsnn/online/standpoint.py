@@ -17,6 +17,7 @@ from tsnn.engine.geometry import distances
 from tsnn.memory.versions import Versions
 from tsnn.model.geometry import Geometry, rotate
 from tsnn.model.tsnn import Compared, Source
+from tsnn.online.checks import check_numbers
 from tsnn.online.live import LiveState, Moment
 from tsnn.plan.chunk import ChunkPlan, ScorePlan
 from tsnn.plan.counters import Counters, signatures
@@ -136,6 +137,7 @@ def score_candidates(standpoint: Standpoint, cand: I64) -> Scores:
             getattr(columns, name)[rows] = getattr(parts, name).numpy()
         columns.seen[rows] = plan.facts[:, COLUMN["pair_count"]] > 0
     columns.total[:] = columns.geometric + columns.residual + columns.edgebank
+    check_numbers(columns.total)
     return columns
 
 

@@ -97,7 +97,7 @@ def _last_told(home: Path) -> int:
 
 
 def _best(aside: Path, work: Path, told: int) -> _Salvaged:
-    """What can be proved of the log as SQLite reads it, or of one whose write-ahead log is mended: whichever is more."""
+    """What can be proved as SQLite reads the log, or with its write-ahead log mended: whichever is more."""
     tries = []
     for mending in (False, True):
         folder = work / ("mended" if mending else "plain")

@@ -21,6 +21,7 @@ MAX_TIME = 64  # letters of a date
 MAX_FEATURES = 65_536
 MAX_CANDIDATES = 100_000
 MAX_TOP = 1000
+MAX_EVENTS = 20_000  # in one request: what is applied in about a second
 NOT_JSON = "the body is not JSON; send an object or, for events, a list of them."
 _INT64 = 2**63
 _INT32 = 2**31
@@ -225,7 +226,7 @@ def read_time(text: str) -> int | float | str:
 
 
 _ONE: TypeAdapter[Any] = TypeAdapter(OneEvent)
-_MANY: TypeAdapter[Any] = TypeAdapter(Annotated[list[OneEvent], Field(min_length=1)])
+_MANY: TypeAdapter[Any] = TypeAdapter(Annotated[list[OneEvent], Field(min_length=1, max_length=MAX_EVENTS)])
 
 
 def read_events(body: bytes) -> list[Event]:
@@ -246,7 +247,7 @@ def read_key(text: str) -> str:
 def events_schema() -> dict[str, Any]:
     """What `read_events` takes, for the OpenAPI document."""
     one = TypeAdapter(EventIn).json_schema()
-    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_EVENTS}]}
 
 
 def first_fault(error: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from tsnn.data.times import read_span
 from tsnn.errors import InputError, RunError, TsnnError
 from tsnn.files import make_folder
+from tsnn.online.checks import BrokenStateError
 from tsnn.online.event import Event, Time
 from tsnn.online.predictor import Predictor
 from tsnn.serve.drift import DriftTrace
@@ -63,6 +64,14 @@ class _Request:
         self.done.set_running_or_notify_cancel()  # a client that hangs up cannot take its events back
 
     def digest(self) -> bytes:
+        """Of what was sent; a time as it is kept, so that 5 and 5.0 are one (now is none, and stays as it was sent)."""
+        numbers = [isinstance(event.t, int | float) for event in self.sent]
+        both = zip(self.sent, self.events, numbers, strict=True)
+        told = [sent._replace(t=kept.t) if is_number else sent for sent, kept, is_number in both]
+        return hashlib.sha256(repr(told).encode()).digest()
+
+    def digest_as_sent(self) -> bytes:
+        """What logs of earlier versions hold."""
         return hashlib.sha256(repr(self.sent).encode()).digest()
 
 
@@ -255,7 +264,7 @@ class Service:
         """The request's events that neither the log nor this transaction holds, by their place in it."""
         if request.key is not None:
             earlier = draft.receipts.get(request.key) or self.log.receipt_of(request.key)
-            if earlier and earlier.digest != request.digest():
+            if earlier and earlier.digest not in (request.digest(), request.digest_as_sent()):
                 raise InputError(f"the key {request.key!r} was used for another request; choose a new one.")
             if earlier:
                 return {}
@@ -306,12 +315,18 @@ class Service:
         """What `read` makes of the predictor, and of these arguments, between two writes. It must not write."""
         if self._closing:
             raise UnavailableError("the service is stopping; ask again once it is back.")
+        if isinstance(self._broken, BrokenStateError):
+            raise self._broken
         if not self._reads.acquire(blocking=False):
             raise BusyError(f"{self._queue.maxsize} questions wait already; ask again in a moment.")
 
         def locked() -> Answer:
             with self.lock:
-                return read(self.predictor, *args, **kwargs)
+                try:
+                    return read(self.predictor, *args, **kwargs)
+                except BrokenStateError as error:
+                    self._broken = error
+                    raise
 
         future = self._reader.submit(locked)
         future.add_done_callback(lambda _: self._reads.release())  # also of one that was given up before its turn

@@ -61,6 +61,7 @@ def train(
     if doubt := looks_undirected(stream):
         warnings.warn(doubt, stacklevel=2)
     split = default_split(stream)
+    split.stream.ids.check_storable()
     question = Question.of(config.train)
     check_device(config.train)  # before anything is written
     torch.set_num_threads(1)  # the recurrence is sequential; a second thread only gets in its way
