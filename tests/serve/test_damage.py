@@ -232,6 +232,7 @@ def test_a_log_that_is_removed_while_it_is_served_takes_nothing_more(serve, run)
     client = serve()
     assert client.post("/events", json=some_events(4)).is_success
     shutil.rmtree(run / HOME)
+    assert client.get("/health").status_code == 503
     answer = client.post("/events", json=some_events(4, start=500))
     assert answer.status_code == 503
     assert "has been removed" in answer.json()["error"]

@@ -64,11 +64,12 @@ def recommend(
         why = [predictor.explain(source, one.dst, time, edge_type).why for one in best[:EXPLAINED]]
     shown_time = predictor.run.description.show_time(time)
     why += [""] * (len(best) - len(why))
+    remarks = [*filter(None, (predictor.run.remark, behind_service(predictor)))]
     if json:
         who = candidates or predictor.run.question.candidates
         told = [asdict(one) | {"why": says} for one, says in zip(best, why, strict=True)]
         answer = {"src": source, "t": shown_time, "candidates": who, "recommendations": told}
-        print_json(answer | ({"remark": predictor.run.remark} if predictor.run.remark else {}))
+        print_json(answer | ({"remark": " ".join(remarks)} if remarks else {}))
         return
     parts = ("geometric", "residual", "edgebank") if numbers else ()
     table = Table("", Column("destination", overflow="fold"), Column("score", justify="right"))
@@ -80,8 +81,22 @@ def recommend(
         shown = (f"{getattr(one, name):z.4f}" for name in ("score", *parts))
         table.add_row(str(rank), plain(one.dst), *shown, plain(says))
     Console().print(table)
-    if predictor.run.remark:
-        console.print(predictor.run.remark)
+    for remark in remarks:
+        console.print(plain(remark), highlight=False)
+
+
+def behind_service(predictor: Predictor) -> str:
+    """That a service has gone on from this state, and the answer is not of now; nothing where none has."""
+    from tsnn.serve.marks import read_end
+    from tsnn.training.run import SERVED
+
+    folder = predictor.run.folder
+    end = read_end(folder / SERVED)
+    if end is None or not end.position:
+        return ""
+    return (
+        f"this is the state of {folder} before the {end.position:,} events that its service has logged; ask it for now."
+    )
 
 
 def node_id(predictor: Predictor, text: str) -> Hashable:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tsnn.data.preview import Preview
 
 _INT64 = range(-(2**63), 2**63)
+_KINDS = 2**20  # of relations or of nodes, where they are numbered
 _EXACT = 2**53  # from here on a float stands for several integers
 _WORD = 2**64 - 1
 _GOLDEN, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -501,6 +502,10 @@ def _check_codes(
     if codes is not None and not names:
         if codes.min(initial=0) < 0:
             raise InputError(f"column {label} holds a negative number; number the kinds 0, 1, 2 and so on.")
+        if codes.max(initial=0) >= _KINDS:  # every number up to the largest gets weights of its own
+            raise InputError(
+                f"column {label} holds the number {codes.max()}; number the kinds 0, 1, 2 and so on, or give them as text."
+            )
         return codes, ()
     listed = _listed(values)
     gap = next((row for row, x in enumerate(listed) if x is None or x != x or x == ""), None)

@@ -214,7 +214,8 @@ class EventLog(LogReader):
         mark = next_mark(self.mark, rows, (receipt[:2] for receipt in receipts))
         end = End(self.position + len(rows), mark)
         try:
-            self._check_in_place()
+            if gone := self.misplaced():
+                raise gone
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             self._connection.executemany("INSERT INTO requests VALUES (?, ?, ?)", receipts)
@@ -227,14 +228,12 @@ class EventLog(LogReader):
             raise LogError(f"the event log took none of the events ({error}); free the disk and send again.") from None
         self.position, self.mark = end
 
-    def _check_in_place(self) -> None:
-        """A file that was removed can still be written to, but nobody will ever find it again."""
-        try:
+    def misplaced(self) -> OSError | None:
+        """What is wrong with a file that was removed: it can still be written to, but nobody will ever find it again."""
+        with suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == self._file:
-                return
-        except FileNotFoundError:
-            pass
-        raise FileNotFoundError(f"{self._path} has been removed or replaced")
+                return None
+        return FileNotFoundError(f"{self._path} has been removed or replaced")
 
     def sync_end(self) -> None:
         """Put the end file on the disk, where it is not: every event is in the log before that."""

@@ -30,11 +30,12 @@ from tsnn.serve.drift import DriftTrace
 from tsnn.serve.eventlog import EventLog, FolderLock, LogError, Receipt
 from tsnn.serve.metrics import Metrics
 from tsnn.serve.schemas import EventsOut
-from tsnn.serve.snapshots import Say, file_digest, newest_snapshot, sweep_partial, write_snapshot
+from tsnn.serve.snapshots import Say, newest_snapshot, sweep_partial, write_snapshot
 from tsnn.serve.verify import check_log
-from tsnn.training.run import STATE_FILES, check_finished, read_description
+from tsnn.training.manifest import file_digest
+from tsnn.training.run import SERVED, STATE_FILES, check_finished, read_description
 
-HOME = "online"  # the folder inside the run's for everything that the service writes
+HOME = SERVED  # for everything that the service writes
 AHEAD = 10  # times the span of all events so far: nothing is that much later by chance
 GROUP_EVENTS = 4000  # events that one transaction takes at most, unless a single request has more
 SLICE_EVENTS = 500  # events applied before readers get their turn
@@ -360,7 +361,7 @@ class Service:
     @property
     def fault(self) -> str | None:
         """Why the service does not take events at present."""
-        error = self._broken or self._suspect
+        error = self._broken or self._suspect or (None if self._closing else self.log.misplaced())
         return str(error) if error else None
 
     def close(self) -> None:

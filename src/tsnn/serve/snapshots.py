@@ -9,7 +9,6 @@ has damaged since is recognized by its digests and passed over; an older one and
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from tsnn.errors import RunError
 from tsnn.files import PARTIAL, make_folder, sync
 from tsnn.serve.eventlog import LogReader
 from tsnn.serve.marks import events_half
+from tsnn.training.manifest import file_digest
 
 FOLDER = "snapshots"
 MANIFEST = "snapshot.json"
@@ -68,12 +68,6 @@ def _write_manifest(folder: Path, position: int, mark: bytes | None) -> None:
     manifest.write_text(json.dumps(told, indent=1))
     sync(manifest)
     sync(folder)
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _newest_first(parent: Path) -> list[Path]:

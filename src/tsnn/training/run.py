@@ -7,6 +7,7 @@ state.safetensors    stalks, frames and counters before the last timestamp of th
 data.json            how the table was read: its columns by role, the names of relations, whether times are dates
 ids.parquet          external node ids, in index order
 metrics.json         every figure, each with its protocol card
+manifest.json        a digest of each of these files
 journal.jsonl        what happened, epoch by epoch
 """
 
@@ -37,7 +38,8 @@ from tsnn.evaluation.replay import Listener, Replayed, replay
 from tsnn.files import write_text
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.tabular import Brief, Columns, html_table
-from tsnn.training.checkpoint import write_tensors
+from tsnn.training.checkpoint import metadata_of, write_tensors
+from tsnn.training.manifest import check_whole, file_digest, text_digest, write_manifest
 from tsnn.words import Helpful, kind_of
 
 CONFIG = "config.toml"
@@ -48,6 +50,7 @@ IDS = "ids.parquet"
 METRICS = "metrics.json"
 FORMAT = "1"
 STATE_FILES = (CONFIG, WEIGHTS, STATE, IDS)  # the model and its state
+SERVED = "online"  # the folder in which a service keeps what has happened since
 
 
 _ASK = "ask a predictor: tsnn.Predictor.load(run) has score, score_pairs, recommend, explain, embed and observe."
@@ -106,12 +109,30 @@ class Run(Brief, Helpful):
         """Read a run folder."""
         folder = folder_of(folder)
         check_finished(folder, METRICS)
-        config = Config.build(folder / CONFIG)
-        tensors, metadata = read_tensors(folder / WEIGHTS)
+        check_whole(folder, (CONFIG, WEIGHTS, IDS, DATA, METRICS))
+        model = _load_model(folder)
+        try:
+            metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunError(f"{folder / METRICS} cannot be read ({error}); restore it from a copy.") from None
+        return cls(folder, model.eval(), NodeIds.load(folder / IDS), metrics, read_description(folder))
+
+
+def _load_model(folder: Path) -> TSNN:
+    """The model of a run; RunError where its weights are not those of its configuration, or no numbers."""
+    config = Config.build(folder / CONFIG)
+    tensors, metadata = read_tensors(folder / WEIGHTS)
+    try:
         model = TSNN(config, StreamShape(**json.loads(metadata["shape"]))).to(getattr(torch, config.train.dtype))
         model.load_state_dict(tensors)
-        metrics = json.loads((folder / METRICS).read_text())
-        return cls(folder, model.eval(), NodeIds.load(folder / IDS), metrics, read_description(folder))
+    except (RuntimeError, ValueError, TypeError, KeyError) as error:
+        reason = str(error).splitlines()[0].rstrip(".:")
+        raise RunError(f"{folder / WEIGHTS} does not fit its {CONFIG} ({reason}); restore the run.") from None
+    bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.isnan().any()]
+    bad += [name for name, _ in model.named_parameters() if not tensors[name].isfinite().all()]  # a scale may be inf
+    if bad:
+        raise RunError(f"{folder / WEIGHTS} is damaged: {bad[0]} holds what is no number; restore the run.")
+    return model
 
 
 def folder_of(run: Run | str | Path) -> Path:
@@ -188,7 +209,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file of this format."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata() or {})
+            metadata = metadata_of(file)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise RunError(f"{path} cannot be read ({error}); train the run again.") from None
@@ -208,7 +229,10 @@ def save_run(
     write_tensors(folder / STATE, state or final_state(model, stream), {"format": FORMAT})
     stream.ids.save(folder / IDS)
     write_text(folder / DATA, stream.description.to_json())
-    write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")  # last: it marks the run as finished
+    figures = json.dumps(metrics, indent=2) + "\n"
+    digests = {name: [file_digest(folder / name)] for name in (*STATE_FILES, DATA)}
+    write_manifest(folder, digests | {METRICS: [text_digest(figures)]})
+    write_text(folder / METRICS, figures)  # last: it marks the run as finished
     return Run(folder, model, stream.ids, metrics, stream.description)
 
 
