@@ -142,7 +142,7 @@ def test_an_answer_beside_a_service_says_that_it_is_not_of_now(tmp_path):
 
     run = make_small_run(tmp_path / "run")
     command = ["recommend", str(run), "--src", "node 4", "--edge-type", "1"]
-    assert "ask it for now" not in CliRunner().invoke(app, command).output
+    assert "has logged" not in CliRunner().invoke(app, command).output
     (run / "online").mkdir()
     EndFile(run / "online").begin(End(7, b"x" * 32))
     assert "before the 7 events" in " ".join(CliRunner().invoke(app, command).output.split())

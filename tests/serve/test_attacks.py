@@ -179,3 +179,14 @@ def test_five_and_five_as_a_fraction_are_one_request(serve):
     again = client.post("/events", json={**event, "t": 500.0}, headers={"Idempotency-Key": "once"})
     assert (first.status_code, again.status_code) == (200, 200)
     assert again.json()["duplicates"] == 1
+
+
+def test_newcomers_beyond_the_limit_are_refused_and_known_nodes_go_on(serve):
+    client = serve(max_nodes=22)
+    event = {"src": 1, "dst": 3, "t": 500, "msg": [0.0, 1.0], "edge_type": 0}
+    assert client.post("/events", json=[event, {**event, "src": "new"}, {**event, "dst": "newer"}]).is_success
+    refused = client.post("/events", json=[event, {**event, "src": "newest"}])
+    assert refused.status_code == 422
+    assert "more than 22 nodes" in refused.json()["error"]
+    assert client.service.predictor.num_nodes == 22
+    assert client.post("/events", json={**event, "src": "new", "dst": "newer"}).is_success

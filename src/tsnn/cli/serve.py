@@ -27,6 +27,10 @@ def serve(
             "data, of dates as 12h or 30d; inf for no limit. By default ten times the span of all events so far."
         ),
     ] = None,
+    max_nodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Refuse newcomers beyond so many nodes. By default what half of the memory holds."),
+    ] = None,
 ) -> None:
     """Score, recommend and explain over HTTP while events come in; nothing acknowledged is ever lost."""
     try:
@@ -42,6 +46,7 @@ def serve(
         queue_length=queue,
         snapshot_every=snapshot_every,
         max_ahead=max_ahead,
+        max_nodes=max_nodes,
     )
 
 

@@ -83,9 +83,7 @@ def _event_columns(path: Path) -> tuple[I64, I64, NDArray[np.float64], I64]:
         raise InputError(f"{path} has a node id below 1; ids of a DGB file start at 1, add 1 to all of them.")
     most, largest = _SPARSE * len(src) + 1_000_000, int(max(src.max(), dst.max()))
     if largest > most:  # every number up to the largest is a node
-        raise InputError(
-            f"{path} has a node {largest}, but only {len(src)} events; number its nodes 1, 2, 3 and so on."
-        )
+        raise InputError(f"{path} has a node {largest}, but only {len(src)} events; number its nodes 1, 2, 3, ...")
     return src, dst, _times(table["ts"], path), idx
 
 

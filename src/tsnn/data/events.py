@@ -504,7 +504,7 @@ def _check_codes(
             raise InputError(f"column {label} holds a negative number; number the kinds 0, 1, 2 and so on.")
         if codes.max(initial=0) >= _KINDS:  # every number up to the largest gets weights of its own
             raise InputError(
-                f"column {label} holds the number {codes.max()}; number the kinds 0, 1, 2 and so on, or give them as text."
+                f"column {label} holds the number {codes.max()}; number the kinds 0, 1, 2 and so on, or name them."
             )
         return codes, ()
     listed = _listed(values)

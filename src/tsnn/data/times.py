@@ -75,8 +75,8 @@ def _check_resolution(finer: NDArray[Any], times: NDArray[Any]) -> None:
     distinct, kept = len(np.unique(finer)), len(np.unique(times))
     if 2 * kept < distinct:
         raise InputError(
-            f"{distinct:,} different times are only {kept:,} in microseconds, to which dates are kept; give the column as "
-            "whole numbers of nanoseconds."
+            f"{distinct:,} different times are only {kept:,} in microseconds, to which dates are kept; give the column "
+            "as whole numbers of nanoseconds."
         )
 
 

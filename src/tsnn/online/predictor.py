@@ -181,10 +181,14 @@ class Predictor(Brief, Helpful):
         """Events observed so far, those of training included."""
         return int(self._state.latest.tables.ints[ROWS])
 
+    def has_met(self, node_id: Hashable) -> bool:
+        """`knows` of an id that has been checked."""
+        return self._state.ids.find(node_id) is not None
+
     def knows(self, node_id: Hashable) -> bool:
         """Whether an id has been heard of."""
         check_id(node_id)
-        return self._state.ids.find(node_id) is not None
+        return self.has_met(node_id)
 
     def brief(self) -> dict[str, object]:
         """Its run, and how far it has come."""

@@ -229,7 +229,7 @@ class EventLog(LogReader):
         self.position, self.mark = end
 
     def misplaced(self) -> OSError | None:
-        """What is wrong with a file that was removed: it can still be written to, but nobody will ever find it again."""
+        """That the file was removed: it can still be written to, but nobody will ever find it again."""
         with suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == self._file:
                 return None

@@ -36,6 +36,7 @@ def run_service(
     queue_length: int,
     snapshot_every: int,
     max_ahead: str | None = None,
+    max_nodes: int | None = None,
 ) -> None:
     """Restore, listen, serve, and on SIGINT or SIGTERM finish what waits and write a snapshot."""
     if not token and not is_loopback(host):
@@ -50,6 +51,7 @@ def run_service(
             queue_length=queue_length,
             snapshot_every=snapshot_every,
             max_ahead=max_ahead,
+            max_nodes=max_nodes,
             say=logger.warning,
         )
         try:

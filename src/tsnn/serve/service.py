@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from tsnn.training.run import SERVED, STATE_FILES, check_finished, read_descript
 HOME = SERVED  # for everything that the service writes
 AHEAD = 10  # times the span of all events so far: nothing is that much later by chance
 GROUP_EVENTS = 4000  # events that one transaction takes at most, unless a single request has more
+NODE_BYTES = 8 * 2**10  # that a newcomer costs: state, coordinates, counters at two moments
 SLICE_EVENTS = 500  # events applied before readers get their turn
 EARLY = 1000  # events before the first snapshot, which is there in case the log is lost
 SYNC_SECONDS = 1.0  # between two times that the end of the log is put on the disk, which the log itself always is
@@ -83,6 +85,7 @@ class _Draft:
     clock: Any
     events: list[Event] = field(default_factory=list)
     keyed: dict[str, Event] = field(default_factory=dict)
+    newcomers: set[Hashable] = field(default_factory=set)
     receipts: dict[str, Receipt] = field(default_factory=dict)
     admitted: list[tuple[_Request, int]] = field(default_factory=list)  # with its number of new events
 
@@ -97,11 +100,13 @@ class Service:
         queue_length: int = 1024,
         snapshot_every: int = 100_000,
         max_ahead: float | str | None = None,
+        max_nodes: int | None = None,
         say: Say | None = None,
     ) -> None:
         """Restore the newest whole snapshot and replay what the log holds behind it.
 
-        An event more than `max_ahead` ahead of the one before it is refused; by default `AHEAD` times the time seen.
+        An event more than `max_ahead` ahead of the one before it is refused; by default `AHEAD` times the time seen. So
+        are newcomers beyond `max_nodes`; by default as many nodes as fill half of the memory of the machine.
         """
         self._say = say or (lambda _: None)
         run = Path(run)
@@ -120,6 +125,7 @@ class Service:
             self._catch_up()
             # One wrong time would be in the log for good, and no right one could follow it.
             self.predictor.max_ahead = (AHEAD * self.predictor.span or math.inf) if limit is None else limit
+            self._max_nodes = max_nodes or max(nodes_that_fit(), 2 * self.predictor.num_nodes)
         except BaseException:
             self._folder_lock.release()
             raise
@@ -224,9 +230,11 @@ class Service:
     def _admit(self, request: _Request, draft: _Draft) -> None:
         try:
             fresh = self._timely(self._fresh(request, draft), draft.clock)
+            newcomers = self._newcomers(fresh, draft)
         except InputError as error:
             request.done.set_exception(error)
             return
+        draft.newcomers |= newcomers
         draft.clock = fresh[-1].t if fresh else draft.clock
         draft.events += fresh
         draft.keyed |= {event.key: event for event in fresh if event.key is not None}
@@ -254,6 +262,17 @@ class Service:
                 raise InputError(f"event {place}: {error}") from None
             clock = event.t
         return list(events.values())
+
+    def _newcomers(self, fresh: list[Event], draft: _Draft) -> set[Hashable]:
+        """Nodes that these events would be the first of; InputError where there are more than there is room for."""
+        knows = self.predictor.has_met
+        found = {name for event in fresh for name in (event.src, event.dst) if not knows(name)} - draft.newcomers
+        if found and self.predictor.num_nodes + len(draft.newcomers) + len(found) > self._max_nodes:
+            raise InputError(
+                f"with these events there would be more than {self._max_nodes} nodes, the limit of this service; send "
+                "events of known nodes, or allow more with --max-nodes."
+            )
+        return found
 
     def _check_order(self, t: Time, clock: Time) -> None:
         if t < clock:
@@ -404,6 +423,11 @@ def restore(run: Path, identity: str, say: Say) -> tuple[EventLog, Predictor, in
             f"put the log back. The state itself is whole: tsnn.Predictor.load('{snapshot.folder}') reads it."
         )
     return log, Predictor.load(snapshot.folder if snapshot else run), position
+
+
+def nodes_that_fit() -> int:
+    """How many nodes fill half of the memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // NODE_BYTES
 
 
 def run_identity(run: Path) -> str:
