@@ -190,3 +190,16 @@ def test_newcomers_beyond_the_limit_are_refused_and_known_nodes_go_on(serve):
     assert "more than 22 nodes" in refused.json()["error"]
     assert client.service.predictor.num_nodes == 22
     assert client.post("/events", json={**event, "src": "new", "dst": "newer"}).is_success
+
+
+def test_whoever_watches_needs_no_token_and_learns_nothing(serve):
+    client = serve(token="secret")
+    nobody = {"Authorization": "", "Host": "10.0.0.7:8000"}
+    for path in ("/health/live", "/health/ready"):
+        answer = client.get(path, headers=nobody)
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    client.service._broken = RunError("a secret reason.")
+    answer = client.get("/health/ready", headers=nobody)
+    assert (answer.status_code, answer.json()) == (503, {"status": "not ready"})
+    assert client.get("/health/live", headers=nobody).status_code == 200
+    assert client.get("/health", headers=nobody).status_code == 401

@@ -1,8 +1,9 @@
-"""tsnn log show | drop | verify | repair"""
+"""tsnn log show | drop | verify | repair | export"""
 
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from tsnn.serve.rewrite import Logged
 
 app = typer.Typer(
-    help="The events that a service has logged: see them, take some back, check and mend the log.", no_args_is_help=True
+    help="The events that a service has logged: see them, take some back, export them, check and mend the log.",
+    no_args_is_help=True,
 )
 SHOWN = 20
 
@@ -109,6 +111,20 @@ def repair(run: RunFolder, json: Json = False) -> None:
         Console().print(f"of these, {len(done.readable):,} can still be read, perhaps wrongly (--json lists all)")
     Console().print(f"{lost}; {done.kept:,} are left, and the clock stands at {clock}.", highlight=False)
     Console().print(f"The files as they were found are in {plain(str(done.aside))}.", highlight=False)
+
+
+@app.command()
+def export(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option(help="Parquet file to write.")],
+    json: Json = False,
+) -> None:
+    """All logged events as a Parquet table, which tsnn train reads without further words; also while a service runs."""
+    count = _served("export").export_log(run, out)
+    if json:
+        print_json({"out": str(out), "events": count})
+    else:
+        Console().print(f"{count:,} events written to {plain(out)}", highlight=False)
 
 
 def _rewriting() -> ModuleType:

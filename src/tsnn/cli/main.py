@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from tsnn.cli.backup import backup
 from tsnn.cli.bench import app as bench_app
 from tsnn.cli.data import app as data_app
 from tsnn.cli.demo import demo
@@ -63,6 +64,7 @@ app.command()(explain)
 app.command()(facts)
 app.command()(label)
 app.command()(serve)
+app.command()(backup)
 app.command()(reproduce)
 app.command()(tune)
 app.command()(slices)

@@ -33,7 +33,7 @@ NodeTypes = Mapping[Any, Any] | Path | str | tuple[str | None, str | None] | Non
 """Types by external id: a mapping, or a table whose first column is the node and whose second is its type. Or the two
 columns that hold the types of a row's source and destination; None where a side is a type of its own."""
 
-_PARQUET_SUFFIXES = (".parquet", ".pq")
+PARQUET_SUFFIXES = (".parquet", ".pq")
 _LARGEST = 2**63 - 1  # of the integers that are kept as such
 METADATA = b"tsnn"  # under which a Parquet file keeps its description
 
@@ -208,10 +208,10 @@ def open_file(path: Path | str) -> Table:
     if path.name.endswith(SUFFIXES):
         separator = separator_of(path)
         table, where = read_csv(path, separator=separator), lines_of(path, separator)
-    elif path.name.endswith(_PARQUET_SUFFIXES):
+    elif path.name.endswith(PARQUET_SUFFIXES):
         table = _read_parquet(path)
     else:
-        known = ", ".join((*SUFFIXES, *_PARQUET_SUFFIXES))
+        known = ", ".join((*SUFFIXES, *PARQUET_SUFFIXES))
         raise InputError(f"{path} is of no known kind; give a file that ends in one of {known}.")
     columns = {label: table[label] for label in _distinct(table.column_names, str(path))}
     return Table(columns, f"table:{_stem(path)}", path, where, separator)
@@ -419,7 +419,7 @@ def _stem(path: Path) -> str:
 
 def write_table(stream: EventStream, path: Path | str) -> None:
     """A stream as Parquet that `read_table` reads without further words; features keep their names, or are f0, ..."""
-    if not str(path).endswith(_PARQUET_SUFFIXES):
+    if not str(path).endswith(PARQUET_SUFFIXES):
         raise InputError(f"{path} would be a Parquet file; let its name end in .parquet.")
     external = np.array(stream.ids.external, dtype=object)
     columns: dict[str, Any] = {name: external[getattr(stream, name)].tolist() for name in ("src", "dst")}
@@ -457,7 +457,7 @@ def _feature_names(stream: EventStream, taken: set[str]) -> tuple[str, ...]:
 
 def stored_description(path: Path | str) -> Description | None:
     """What `write_table` said of a Parquet file; None for any other."""
-    if not str(path).endswith(_PARQUET_SUFFIXES):
+    if not str(path).endswith(PARQUET_SUFFIXES):
         return None
     told = (pq.read_schema(path).metadata or {}).get(METADATA)
     return None if told is None else Description.from_json(told)

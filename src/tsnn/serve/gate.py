@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tsnn.serve.metrics import Metrics
 
+OPEN = frozenset({"/", "/health/live", "/health/ready"})  # they hold no data; the page asks for the token itself
 BODY_SECONDS = 30.0
 DRAIN_SECONDS = 5.0
 DRAINED = 16  # times the largest body: so much of one that is too large is still taken from the line
@@ -71,7 +72,7 @@ class Gate:
             self._note(scope, status, time.perf_counter() - began)
 
     def _admit(self, request: Request) -> None:
-        if request.scope["path"] == "/":  # the page holds no data; it asks for the token itself
+        if request.scope["path"] in OPEN:
             return
         if self._token is None:
             name = re.sub(r":\d+$", "", request.headers.get("host", ""))

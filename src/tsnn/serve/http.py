@@ -155,12 +155,23 @@ def _add_status(app: FastAPI, service: Service) -> None:
         response.status_code = 200 if standing.status == "ok" else 503
         return standing
 
+    @app.get("/health/live", summary="Whether the process answers; without a token")
+    async def live() -> schemas.ProbeOut:
+        return schemas.ProbeOut(status="ok")
+
+    @app.get("/health/ready", summary="Whether it takes events and questions; without a token", responses=_PROBE)
+    async def ready(response: Response) -> schemas.ProbeOut:
+        is_ready = service.fault is None
+        response.status_code = 200 if is_ready else 503
+        return schemas.ProbeOut(status="ok" if is_ready else "not ready")
+
     @app.get("/metrics", summary="The same for Prometheus", response_class=Response, responses=_PLAIN)
     async def metrics() -> Response:
         answers.refresh_gauges(service)
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
+_PROBE: dict[int | str, dict[str, Any]] = {503: {"model": schemas.ProbeOut}}
 _PLAIN: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 

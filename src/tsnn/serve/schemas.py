@@ -193,6 +193,12 @@ class HealthOut(BaseModel):
     latency_ms: dict[str, dict[str, float]] = Field(description="p50 and p99 by path, of the latest requests")
 
 
+class ProbeOut(BaseModel):
+    """What somebody who only watches may know."""
+
+    status: str = Field(description="ok, or not ready; /health says why, to who has the token")
+
+
 class ErrorOut(BaseModel):
     """One sentence that says what to do."""
 
