@@ -16,7 +16,7 @@ from tests.serve.states import fingerprint, replay_one_by_one
 from tsnn.cli.main import app
 from tsnn.errors import InputError, RunError
 from tsnn.online.event import Event
-from tsnn.serve.eventlog import FILE, EventLog, Receipt
+from tsnn.serve.eventlog import FILE, Chosen, EventLog, Receipt
 from tsnn.serve.marks import END, End, EndFile, read_end
 from tsnn.serve.repair import WAL, repair_log
 from tsnn.serve.rewrite import drop_events
@@ -193,8 +193,6 @@ def test_a_log_from_before_there_were_marks_gets_them(run, tmp_path):
 
 def test_events_taken_back_leave_a_log_that_agrees_with_itself(killed, run):
     Service(killed).close()
-    from tsnn.serve.eventlog import Chosen
-
     for chosen in (Chosen(7, 9), Chosen(57, 57), Chosen(1, 1)):
         drop_events(killed, chosen, print)
         assert verify_log(killed / HOME).fault is None
@@ -319,3 +317,51 @@ def test_verify_and_repair_on_the_command_line(killed):
     assert (done["lost"], done["left"]) == ([[6, 10]], 55)
     assert [event["key"] for event in done["readable"]] == ["k5", "k6", "k7", "k8", "k9"]
     assert CliRunner().invoke(app, ["log", "verify", str(killed)]).exit_code == 0
+
+
+@pytest.mark.parametrize("stage", ["before the commit", "after it"])
+def test_a_kill_while_events_are_taken_back_is_no_damage(killed, run, monkeypatch, stage):
+    Service(killed).close()
+
+    def stopped(*_args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if stage == "after it":
+            patch.setattr(EventLog, "_go_to_end", stopped_after(EventLog._go_to_end, calls=1))
+        else:
+            patch.setattr(EventLog, "_announce", lambda log, mark: (announce(log, mark), stopped()))
+        with pytest.raises(KeyboardInterrupt):
+            drop_events(killed, Chosen(31, 40), print)
+    assert (killed / HOME / "next").is_dir()
+    assert verify_log(killed / HOME).fault is None
+    left = SENT if stage == "before the commit" else SENT[:30] + SENT[40:]
+    assert logged(killed) == left
+    assert state_of(killed) == fingerprint(replay_one_by_one(run, left))
+    assert not (killed / HOME / "next").exists()
+
+
+announce = EventLog._announce
+
+
+def stopped_after(real, calls: int):
+    """Works so many times, then is interrupted."""
+    count = [0]
+
+    def maybe(log):
+        count[0] += 1
+        if count[0] > calls:
+            raise KeyboardInterrupt
+        real(log)
+
+    return maybe
+
+
+def test_a_log_is_checked_while_it_grows(run):
+    service = Service(run)
+    futures = [service.submit(SENT[i : i + 1]) for i in range(COUNT)]
+    verdicts = [verify_log(run / HOME) for _ in range(20)]
+    for future in futures:
+        future.result()
+    service.close()
+    assert [verdict.fault for verdict in verdicts] == [None] * 20
