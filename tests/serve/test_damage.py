@@ -226,15 +226,24 @@ def test_the_first_snapshot_comes_early(run, monkeypatch):
     service.close()
 
 
-def test_a_log_that_is_removed_while_it_is_served_takes_nothing_more(serve, run):
+@pytest.mark.parametrize("what", ["the folder", "its file", "all files of it"])
+def test_a_log_that_is_removed_while_it_is_served_takes_nothing_more(serve, run, what):
     client = serve()
     assert client.post("/events", json=some_events(4)).is_success
-    shutil.rmtree(run / HOME)
+    if what == "the folder":
+        shutil.rmtree(run / HOME)
+    else:
+        for path in (run / HOME).glob("events.*" if what == "all files of it" else FILE):
+            path.unlink()
     assert client.get("/health").status_code == 503
-    answer = client.post("/events", json=some_events(4, start=500))
-    assert answer.status_code == 503
-    assert "has been removed" in answer.json()["error"]
+    for start in (500, 510, 520):
+        answer = client.post("/events", json=some_events(4, start=start))
+        assert answer.status_code == 503
+        assert "has been removed" in answer.json()["error"]
     assert client.get("/health").status_code == 503
+    client.service.close()
+    with pytest.raises(RunError, match=r"events\.sqlite is gone|put the log back"):
+        Service(run)
 
 
 # Repair

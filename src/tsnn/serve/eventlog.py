@@ -242,6 +242,8 @@ class EventLog(LogReader):
 
     def recover(self) -> None:
         """Open the file again and see where it ends: a commit that reported an error may have reached the disk."""
+        if gone := self.misplaced():  # to open it anew would begin another log
+            raise LogError(f"the event log takes no events ({gone}); put it back and restart the service.")
         self._connection.close()
         self._open()
         self._end_file.begin(self.end)

@@ -20,7 +20,7 @@ from tsnn.plan.survey import survey
 from tsnn.plan.sweep import sweep
 from tsnn.serve.gate import JsonLines, is_loopback, logger
 from tsnn.serve.http import build_application
-from tsnn.serve.protocol import http_protocol
+from tsnn.serve.protocol import HTTP_PROTOCOL
 from tsnn.serve.service import Service
 
 GRACE_SECONDS = 5  # that a client has to take its last answers; one that does not read must not keep the state unsaved
@@ -62,7 +62,7 @@ def run_service(
             logger.info("ready", extra={"fields": {"url": f"http://{address}:{bound}", "position": service.applied}})
             config = uvicorn.Config(
                 app,
-                http=http_protocol(),
+                http=HTTP_PROTOCOL,
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -11,12 +11,12 @@ from typing import Any
 MAX_HEAD = 64 * 1024  # bytes of the address and all fields together
 
 
-def http_protocol() -> Any:
-    """What to give uvicorn as `http`: its faster parser, bounded, where that is installed."""
-    try:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-    except ModuleNotFoundError:
-        return "h11"
+HTTP_PROTOCOL: Any  # what to give uvicorn as `http`: its faster parser, bounded, where that is installed
+try:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+except ModuleNotFoundError:
+    HTTP_PROTOCOL = "h11"
+else:
 
     class Bounded(HttpToolsProtocol):
         """Counts bytes of fields, and bytes that brought neither a whole head nor a part of a body."""
@@ -25,6 +25,7 @@ def http_protocol() -> Any:
         _moved = _refused = False
 
         def data_received(self, data: bytes) -> None:
+            """Parse, and hang up where bytes come in that bring nothing."""
             if self._refused:
                 return
             self._moved = False
@@ -34,26 +35,32 @@ def http_protocol() -> Any:
                 self._refuse()
 
         def on_message_begin(self) -> None:
+            """A new request."""
             self._fields = 0
             super().on_message_begin()
 
         def on_url(self, url: bytes) -> None:
+            """A piece of the address."""
             self._count(len(url))
             super().on_url(url)
 
         def on_header(self, name: bytes, value: bytes) -> None:
+            """A field of the head, or behind a body in pieces."""
             self._count(len(name) + len(value))
             super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
+            """The head is whole."""
             self._moved = True
             super().on_headers_complete()
 
         def on_body(self, body: bytes) -> None:
+            """A piece of the body."""
             self._moved = True
             super().on_body(body)
 
         def on_message_complete(self) -> None:
+            """The request is whole."""
             self._moved = True
             super().on_message_complete()
 
@@ -64,6 +71,7 @@ def http_protocol() -> Any:
                 raise ValueError("the head is too large")  # ends the parsing
 
         def send_400_response(self, msg: str) -> None:
+            """Not after another refusal."""
             if not self._refused:
                 super().send_400_response(msg)
 
@@ -75,4 +83,4 @@ def http_protocol() -> Any:
             self.transport.write(head + kind + text)
             self.transport.close()
 
-    return Bounded
+    HTTP_PROTOCOL = Bounded
