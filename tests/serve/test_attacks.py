@@ -48,7 +48,7 @@ def test_heads_and_clients_that_do_not_read(run, tmp_path):
             start = [LINE + head] if head.startswith(b"X") else [head]
             said = answer_to(port, [*start, *[piece] * 64])
             assert said[:12] in (b"HTTP/1.1 431", b"HTTP/1.1 400", b"")  # or it has hung up already
-        many = [b"X-%d: %s\r\n" % (i, b"y" * 100) for i in range(MAX_HEAD // 50)]
+        many = [b"X-%d: %s\r\n" % (i, b"y" * 100) for i in range(40 * MAX_HEAD // 100)]
         assert answer_to(port, [LINE, *many, b"\r\n"])[:12] in (b"HTTP/1.1 431", b"HTTP/1.1 400", b"")
         assert resident_mb(process.pid) < before + 60
         began = time.monotonic()
@@ -62,6 +62,7 @@ def test_heads_and_clients_that_do_not_read(run, tmp_path):
             b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         )
         assert answer_to(port, [post % len(body) + body]).startswith(b"HTTP/1.1 200")
+        assert slowest_health_during(port, post, large_and_wrong()) < 2
         deaf = socket.create_connection(("127.0.0.1", port))
         threading.Thread(target=_send_until_full, args=(deaf, (LINE + b"\r\n") * 2000), daemon=True).start()
         time.sleep(1.0)
@@ -69,6 +70,30 @@ def test_heads_and_clients_that_do_not_read(run, tmp_path):
         assert process.wait(30) == 0
         deaf.close()
     assert (run / "online" / "snapshots" / "000000000004").is_dir()
+
+
+def large_and_wrong() -> bytes:
+    """As many events as one request may have, of long names; the last is refused, and so are all."""
+    events = [{**some_events(1)[0], "src": f"{i:0140d}"} for i in range(MAX_EVENTS)]
+    body = json.dumps([*events[:-1], {**events[-1], "edge_type": 99}], separators=(",", ":")).encode()
+    assert 3 * 2**20 < len(body) <= 4 * 2**20
+    return body
+
+
+def slowest_health_during(port: int, post: bytes, body: bytes) -> float:
+    """The longest wait for another answer, in seconds, while such bodies are parsed."""
+    said: list[bytes] = []
+    parts = [post % len(body), body]
+    senders = [threading.Thread(target=lambda: said.append(answer_to(port, parts))) for _ in range(3)]
+    for sender in senders:
+        sender.start()
+    slowest = 0.0
+    while any(sender.is_alive() for sender in senders):
+        began = time.monotonic()
+        assert answer_to(port, [b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"]).startswith(b"HTTP/1.1 200")
+        slowest = max(slowest, time.monotonic() - began)
+    assert [one[:12] for one in said] == [b"HTTP/1.1 422"] * 3
+    return slowest
 
 
 def _send_until_full(client: socket.socket, data: bytes) -> None:

@@ -13,6 +13,7 @@ import logging
 import re
 import time
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from starlette.exceptions import HTTPException
@@ -134,6 +135,7 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
+@lru_cache(64)
 def is_loopback(host: str) -> bool:
     """Whether a name or an address can only be this machine's own."""
     try:

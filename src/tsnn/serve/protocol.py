@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-MAX_HEAD = 64 * 1024  # bytes of the address and all fields together
-
+MAX_HEAD = 64 * 1024  # bytes of the address and all fields together, beside what one read from the line brings
 
 HTTP_PROTOCOL: Any  # what to give uvicorn as `http`: its faster parser, bounded, where that is installed
 try:
@@ -19,13 +18,13 @@ except ModuleNotFoundError:
 else:
 
     class Bounded(HttpToolsProtocol):
-        """Counts bytes of fields, and bytes that brought neither a whole head nor a part of a body."""
+        """Counts bytes that bring neither a whole head nor a part of a body."""
 
-        _fields = _idle = 0
+        _idle = 0
         _moved = _refused = False
 
         def data_received(self, data: bytes) -> None:
-            """Parse, and hang up where bytes come in that bring nothing."""
+            """Parse, and hang up where too much comes in that brings nothing."""
             if self._refused:
                 return
             self._moved = False
@@ -33,21 +32,6 @@ else:
             self._idle = 0 if self._moved else self._idle + len(data)
             if self._idle > MAX_HEAD:
                 self._refuse()
-
-        def on_message_begin(self) -> None:
-            """A new request."""
-            self._fields = 0
-            super().on_message_begin()
-
-        def on_url(self, url: bytes) -> None:
-            """A piece of the address."""
-            self._count(len(url))
-            super().on_url(url)
-
-        def on_header(self, name: bytes, value: bytes) -> None:
-            """A field of the head, or behind a body in pieces."""
-            self._count(len(name) + len(value))
-            super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
             """The head is whole."""
@@ -58,22 +42,6 @@ else:
             """A piece of the body."""
             self._moved = True
             super().on_body(body)
-
-        def on_message_complete(self) -> None:
-            """The request is whole."""
-            self._moved = True
-            super().on_message_complete()
-
-        def _count(self, size: int) -> None:
-            self._fields += size
-            if self._fields > MAX_HEAD:
-                self._refuse()
-                raise ValueError("the head is too large")  # ends the parsing
-
-        def send_400_response(self, msg: str) -> None:
-            """Not after another refusal."""
-            if not self._refused:
-                super().send_400_response(msg)
 
         def _refuse(self) -> None:
             self._refused = True

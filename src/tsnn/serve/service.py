@@ -15,7 +15,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -85,7 +85,6 @@ class _Draft:
     clock: Any
     events: list[Event] = field(default_factory=list)
     keyed: dict[str, Event] = field(default_factory=dict)
-    newcomers: set[Hashable] = field(default_factory=set)
     receipts: dict[str, Receipt] = field(default_factory=dict)
     admitted: list[tuple[_Request, int]] = field(default_factory=list)  # with its number of new events
 
@@ -230,11 +229,10 @@ class Service:
     def _admit(self, request: _Request, draft: _Draft) -> None:
         try:
             fresh = self._timely(self._fresh(request, draft), draft.clock)
-            newcomers = self._newcomers(fresh, draft)
+            self._check_room(fresh, draft)
         except InputError as error:
             request.done.set_exception(error)
             return
-        draft.newcomers |= newcomers
         draft.clock = fresh[-1].t if fresh else draft.clock
         draft.events += fresh
         draft.keyed |= {event.key: event for event in fresh if event.key is not None}
@@ -263,16 +261,17 @@ class Service:
             clock = event.t
         return list(events.values())
 
-    def _newcomers(self, fresh: list[Event], draft: _Draft) -> set[Hashable]:
-        """Nodes that these events would be the first of; InputError where there are more than there is room for."""
-        knows = self.predictor.has_met
-        found = {name for event in fresh for name in (event.src, event.dst) if not knows(name)} - draft.newcomers
-        if found and self.predictor.num_nodes + len(draft.newcomers) + len(found) > self._max_nodes:
+    def _check_room(self, fresh: list[Event], draft: _Draft) -> None:
+        """Refuse events that would bring more nodes than there is room for."""
+        known, events = self.predictor.num_nodes, [draft.events, fresh]
+        if known + 2 * sum(map(len, events)) <= self._max_nodes:  # even if nobody of them were known
+            return
+        names = {name for some in events for event in some for name in (event.src, event.dst)}
+        if known + sum(not self.predictor.has_met(name) for name in names) > self._max_nodes:
             raise InputError(
                 f"with these events there would be more than {self._max_nodes} nodes, the limit of this service; send "
                 "events of known nodes, or allow more with --max-nodes."
             )
-        return found
 
     def _check_order(self, t: Time, clock: Time) -> None:
         if t < clock:
