@@ -374,3 +374,13 @@ def test_a_log_is_checked_while_it_grows(run):
         future.result()
     service.close()
     assert [verdict.fault for verdict in verdicts] == [None] * 20
+
+
+def test_a_kill_before_the_first_event_leaves_a_log_that_begins(run):
+    (run / HOME).mkdir()
+    (run / HOME / FILE).touch()  # made, and nothing in it yet
+    assert verify_log(run / HOME) == (0, 0, None, True)
+    service = Service(run)
+    assert service.submit(SENT[:2]).result().position == 2
+    service.close()
+    assert logged(run) == SENT[:2]

@@ -177,7 +177,7 @@ class EventLog(LogReader):
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA journal_size_limit = 67108864")
             connection.execute("PRAGMA cache_size = -32768")
-            connection.executescript(_SCHEMA)
+            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # all tables or none, even in a kill
             meta = {"format": FORMAT, "run": self._run}
             connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", meta.items())
             sync(self._folder)  # the names of the files; SQLite sees to what is in them

@@ -64,7 +64,7 @@ def verify_log(home: Path) -> Verdict:
 def _verdict(reader: LogReader, end: End | None, announced: End | None) -> Verdict:
     ask = reader.connection.execute
     tables = {name for (name,) in ask("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not tables:  # a kill came before anything was in it
+    if "events" not in tables:  # a kill came before anything was in it
         lost = f"{FILE} is empty, but {end.position} events were acknowledged" if end and end.position else None
         return Verdict(0, 0, lost)
     events, transactions, fault = reader.last_position(), 0, _fault_of_pages(reader)
