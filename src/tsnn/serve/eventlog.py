@@ -32,6 +32,7 @@ UNMARKED = "1"  # the format before there were marks
 NEXT = "next"  # a folder for the end of the log that a change in the making will leave
 COLUMNS = "position, src, dst, t, msg, edge_type, key"
 _REPLAY_ROWS = 2000
+_PATIENCE = 30.0  # seconds that a reader waits for a writer who moves pages
 _LOOKUP_KEYS = 500  # SQLite takes a limited number of parameters in one statement
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -103,7 +104,8 @@ class LogReader:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
-        self._connection = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        where = f"{self._path.resolve().as_uri()}?mode=ro"
+        self._connection = sqlite3.connect(where, timeout=_PATIENCE, uri=True, isolation_level=None)
 
     @property
     def connection(self) -> sqlite3.Connection:
