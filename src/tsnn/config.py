@@ -66,7 +66,7 @@ class ModelConfig(_Section):
     attention_heads: Positive = 4
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     score_dim: Positive = 64  # width of MLP_score, two hidden layers
-    kappa: Annotated[float, Field(gt=0)] = 50.0  # kappa_0, initial temperature of s_geo
+    kappa: Annotated[float, Field(gt=0, le=1e9)] = 50.0  # kappa_0, initial temperature of s_geo
     kappa_scale: Literal["softplus", "log"] = "softplus"  # a step of the optimizer moves kappa, or its log (D-25)
     frame_drift: NonNegative = 0.1  # first weights of MLP_frame's output, as a share of what is drawn (D-19)
     gate: float = 2.0  # alpha is its sigmoid at first: 0.88, the neural score leads (D-19)
@@ -136,7 +136,7 @@ class TrainConfig(_Section):
     head_lr: Annotated[float, Field(gt=0)] = 0.3  # of the score head, once it is warm
     weight_decay: NonNegative = 1e-4
     clip: Annotated[float, Field(gt=0)] = 1.0
-    seed: Natural = 0
+    seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
     dtype: Literal["float32", "float64"] = "float32"
     engine: Literal["auto", "reference", "fused", "cuda"] = "auto"
     device: Literal["cpu", "cuda"] = "cpu"
@@ -292,12 +292,14 @@ def _merge(tree: dict[str, Any], changes: Mapping[str, Any]) -> None:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         meant = did_you_mean(path, PRESETS)
         raise ConfigError(f"there is no configuration file {path}{'; ' + meant if meant else '.'}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; name a TOML file.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text; save it as UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}.") from None
 

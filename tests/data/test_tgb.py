@@ -1,6 +1,7 @@
 import gzip
 import os
 import pickle
+import resource
 
 import numpy as np
 import pytest
@@ -252,6 +253,59 @@ def test_a_pickle_runs_nothing(tmp_path, monkeypatch, content):
     with pytest.raises(InputError, match="not a pickle of negative samples"):
         convert_negatives(tmp_path / "ns.pkl", tmp_path / "ns.npz")
     assert [path.name for path in tmp_path.iterdir()] == ["ns.pkl"]
+
+
+class Call:
+    """Asks for a call of something that an unpickler of arrays cannot do without."""
+
+    def __init__(self, what, *arguments, state=None):
+        self.asked = (what, arguments) if state is None else (what, arguments, state)
+
+    def __reduce__(self):
+        return self.asked
+
+
+ATTACKS = {
+    "numpy writes through an address": Call(np.ndarray, (10**6,), np.dtype("u1"), None, 0, (1,)),
+    "an array of gigabytes": Call(np._core.multiarray._reconstruct, np.ndarray, (2**33,), b"b"),
+    "bytes of gigabytes": Call(bytearray, 2**33),
+    "a range": Call(list, Call(range, 2**31)),
+    "a wide number": Call(np._core.multiarray.scalar, Call(np.dtype, "V4000000000"), b"x"),
+    "an array of objects": np.array([None, {}], dtype=object),
+    "an array that is longer than its bytes": Call(
+        np._core.multiarray._reconstruct,
+        np.ndarray,
+        (0,),
+        b"b",
+        state=(1, (10**9,), np.dtype("i8"), False, b"12345678"),
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_pickle_gets_no_memory_that_it_does_not_fill(tmp_path, attack):
+    path = tmp_path / "ns.pkl"
+    path.write_bytes(pickle.dumps({(1, 2, 3): ATTACKS[attack]}))
+    with pytest.raises(InputError, match="fetch it again"):
+        NegativeTable.from_samples(read_pickle(path), path)
+
+
+def test_a_pickle_that_asks_for_a_huge_table_of_its_own_gets_none(tmp_path):
+    path = tmp_path / "ns.pkl"
+    path.write_bytes(
+        pickle.PROTO + b"\x02" + pickle.EMPTY_DICT + pickle.LONG_BINPUT + b"\xff\xff\xff\x1f" + pickle.STOP
+    )
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(InputError, match="not a pickle of negative samples"):
+        read_pickle(path)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_a_torn_archive_of_samples_is_told(tmp_path):
+    path = tmp_path / "ns.npz"
+    path.write_bytes(b"PK\x03\x04" + b"garbage" * 20)
+    with pytest.raises(InputError, match="convert the pickle again"):
+        NegativeTable.load(path)
 
 
 def test_malformed_pickles(tmp_path):

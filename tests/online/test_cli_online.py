@@ -6,14 +6,20 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
 from tests.online.streams import live_stream, restless_model, save_prefix
+from tests.serve.runs import make_small_run
 from tsnn.cli.explain import explain
 from tsnn.cli.recommend import recommend
+from tsnn.config import Config
+from tsnn.data.events import make_stream
 from tsnn.errors import InputError, RunError
+from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.online.predictor import Predictor
+from tsnn.plan.planner import mean_gap
 from tsnn.training.run import save_run
 
 app = typer.Typer()
@@ -113,3 +119,33 @@ def test_bad_questions_are_one_sentence(run, tmp_path):
     assert isinstance(invoke("recommend", run, "--src", "0", "--top", "0").exception, InputError)
     assert isinstance(invoke("explain", run, "--src", "0", "--dst", "n99").exception, InputError)
     assert isinstance(invoke("recommend", str(tmp_path), "--src", "0").exception, RunError)
+
+
+def test_names_reach_the_terminal_to_the_letter_and_steer_nothing(tmp_path):
+    names = ["[team0] bob", "[/b]", "red\x1b[31m", "[bold]x[/bold]"]
+    src, dst = ([names[(i * k + k) % 4] for i in range(80)] for k in (1, 3))
+    stream = make_stream(src, [f"to {name}" for name in dst], range(80))
+    torch.manual_seed(0)
+    model = TSNN(Config.build(overrides={"model.stalk_dim": 8}), StreamShape(0, 0, 0, mean_gap(stream.t)))
+    (tmp_path / "run").mkdir()
+    save_run(tmp_path / "run", model.eval(), stream, {"metrics": {}})
+    for command in (["recommend"], ["explain", "--dst", "to [/b]"]):
+        told = CliRunner().invoke(app, [command[0], str(tmp_path / "run"), "--src", names[0], *command[1:]])
+        assert told.exit_code == 0, told.output
+        assert "[team0] bob" in told.output.replace("\n", " ")
+        assert "\x1b[31m" not in told.output
+    assert "[/b]" in told.output
+
+
+def test_an_answer_beside_a_service_says_that_it_is_not_of_now(tmp_path):
+    from tsnn.serve.marks import End, EndFile
+
+    run = make_small_run(tmp_path / "run")
+    command = ["recommend", str(run), "--src", "node 4", "--edge-type", "1"]
+    assert "has logged" not in CliRunner().invoke(app, command).output
+    (run / "online").mkdir()
+    EndFile(run / "online").begin(End(7, b"x" * 32))
+    assert "before the 7 events" in " ".join(CliRunner().invoke(app, command).output.split())
+    assert "before the 7 events" in json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["remark"]
+    command = ["explain", str(run), "--src", "node 4", "--dst", "3", "--edge-type", "1"]
+    assert "before the 7 events" in " ".join(CliRunner().invoke(app, command).output.split())

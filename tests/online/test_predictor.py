@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -213,13 +215,27 @@ def test_a_snapshot_does_not_follow_later_events(plain, tmp_path):
     assert fingerprint(Predictor.load(tmp_path / "copy")) == before
 
 
-def test_ids_written_before_an_interrupted_state_do_no_harm(plain, tmp_path):
-    """save writes ids, then the state: with the new ids beside the old state, the old state is loaded."""
+@pytest.mark.parametrize("stop", range(1, 6))
+def test_an_interrupted_save_leaves_the_old_state_or_the_new_one(plain, tmp_path, monkeypatch, stop):
+    """The manifest, ids, state, the manifest: wherever it stops, what is there is whole."""
     predictor, stream = plain
     before = fingerprint(predictor)
     predictor.observe_many(events_of(stream, KNOWN))
-    predictor.snapshot().ids.save(tmp_path / "run" / "ids.parquet")
-    assert fingerprint(Predictor.load(tmp_path / "run")) == before
+    after, replaced, real = fingerprint(predictor), [], os.replace
+
+    def replace_some(source, target):
+        if Path(target).parent.name == "run" and not Path(target).name.startswith("."):
+            replaced.append(target)
+            if len(replaced) == stop:
+                raise KeyboardInterrupt
+        real(source, target)
+
+    monkeypatch.setattr("os.replace", replace_some)
+    with suppress(KeyboardInterrupt):
+        predictor.save(tmp_path / "run")
+    monkeypatch.undo()
+    assert len(replaced) == min(stop, 4)
+    assert fingerprint(Predictor.load(tmp_path / "run")) == (before if stop < 4 else after)
 
 
 def test_recommendations_are_the_best_of_all_scores(plain):
@@ -485,6 +501,9 @@ def test_torn_and_old_runs_are_refused(plain, tmp_path):
     with pytest.raises(RunError, match="earlier version"):
         Predictor(predictor.run, {"h": torch.zeros(1)})
     (tmp_path / "run" / "state.safetensors").write_bytes(b"torn")
+    with pytest.raises(RunError, match="not as it was written"):
+        Predictor.load(tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
     with pytest.raises(RunError, match="cannot be read"):
         Predictor.load(tmp_path / "run")
     with pytest.raises(RunError):

@@ -28,11 +28,14 @@ OPERATIONS = [
     "GET /explain",
     "GET /node",
     "GET /health",
+    "GET /health/live",
+    "GET /health/ready",
     "GET /metrics",
 ]
+TAKE_NOTHING = ("GET /health", "GET /health/live", "GET /health/ready", "GET /metrics")
 VALID, INVALID = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
 CASES = [(label, VALID) for label in OPERATIONS]
-CASES += [(label, INVALID) for label in OPERATIONS if label not in ("GET /health", "GET /metrics")]  # take nothing
+CASES += [(label, INVALID) for label in OPERATIONS if label not in TAKE_NOTHING]
 FEW = settings(
     max_examples=50, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
 )

@@ -102,7 +102,7 @@ def test_nothing_to_drop_is_told(serve, run):
     assert logged(run) == SENT
 
 
-@pytest.mark.parametrize("stage", ["drop_snapshots", "_replay"])
+@pytest.mark.parametrize("stage", ["drop_snapshots", "replay"])
 def test_interrupted_it_is_the_old_log_or_the_new_one(serve, run, monkeypatch, stage):
     """Snapshots go before the log changes, so that none is ever ahead of it or holds what it no longer has."""
     fed(serve)

@@ -20,7 +20,7 @@ from tsnn.data.events import EventStream, NodeIds
 from tsnn.data.queries import Asked, Queries, Ranking
 from tsnn.data.question import Asks, Question, asks
 from tsnn.data.split import SEGMENTS, Split
-from tsnn.data.table import open_file
+from tsnn.data.table import as_written, open_file
 from tsnn.data.times import Time, Where, plain_row
 from tsnn.errors import ConfigError, InputError
 from tsnn.evaluation.stream import draw_negatives
@@ -104,7 +104,10 @@ def row_sheet(
     table, where = _open(events)
     label = _labels(table, stream.description.roles, with_times=at is None, relations=stream.edge_type is not None)
     strangers: dict[Hashable, int] = {}
-    src, dst = (_nodes(table[label[part]], label[part], where, stream.ids, strangers) for part in ("src", "dst"))
+    ends = (label["src"], label["dst"])
+    # Where ids are text, 007 and 7 may be two of them, which only the file itself tells apart.
+    texts = as_written(events, ends) if isinstance(events, str | Path) and stream.ids.integers is None else {}
+    src, dst = (_nodes(texts.get(end, table[end]), end, where, stream.ids, strangers) for end in ends)
     t = _question_times(table[label["t"]], label["t"], where, stream) if at is None else np.full(table.num_rows, at)
     kinds = np.zeros(len(src), np.int64)
     if "edge_type" in label:

@@ -20,6 +20,16 @@ from tsnn.types import Progress, unwatched
 console = Console(stderr=True)  # progress and remarks; results go to standard output
 
 
+def visible(text: object) -> str:
+    """A text whose control characters are spelled: a name must not steer the terminal that shows it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def plain(text: object) -> str:
+    """A text as Rich shall show it, to the letter: neither steering nor markup."""
+    return escape(visible(text))
+
+
 def print_json(value: dict[str, Any]) -> None:
     """One object on standard output and nothing else."""
     print(json.dumps(value, indent=2))
@@ -27,14 +37,14 @@ def print_json(value: dict[str, Any]) -> None:
 
 def print_preview(preview: Preview, out: Console) -> None:
     """A table as it was read: every column, and what became of rows that needed something."""
-    out.print(escape(preview.headline()), highlight=False, soft_wrap=True)
+    out.print(plain(preview.headline()), highlight=False, soft_wrap=True)
     table = Table("column", "read as", "understood as", "first cell")
     for view in preview.columns:
-        cells = (escape(text) for text in (view.column, view.part, view.understood, shorten(view.first, 40)))
+        cells = (plain(text) for text in (view.column, view.part, view.understood, shorten(view.first, 40)))
         table.add_row(*cells, style="dim" if view.part == IGNORED else None)
     out.print(table, highlight=False)
     for sentence in preview.cleaned.sentences():
-        out.print(escape(sentence), highlight=False, soft_wrap=True)
+        out.print(plain(sentence), highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -67,13 +77,13 @@ def _print_main(scorers: dict[str, Any], card: dict[str, Any], over: str = "") -
     shown = [name for name in SHOWN if not over or name[0] == "test"]  # with deviations there is no room for all
     names = [(part, metric) for part, metric in shown if metric in first.get(part, {})]
     # Headings may wrap, names may not: in a narrow terminal "edgebank:u…" could be any of its memories.
-    title = f"{card['data']['name']}, visibility {card['visibility']}{over}"
+    title = f"{plain(card['data']['name'])}, visibility {card['visibility']}{over}"
     table = Table(Column("scorer", no_wrap=True), title=title)
     for part, metric in names:
         table.add_column(f"{part.replace('_', ' ')} {metric.upper()}", justify="right", no_wrap=bool(over))
     for scorer, metrics in scorers.items():
         values = [metrics.get(part, {}).get(metric) for part, metric in names]
-        table.add_row(scorer, *("" if v is None else str(_figure(v)) for v in values))
+        table.add_row(plain(scorer), *("" if v is None else str(_figure(v)) for v in values))
     if card.get("ceilings"):
         reach = (card["ceilings"].get(part, {}).get(metric) for part, metric in names)
         table.add_section()

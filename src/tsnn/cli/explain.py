@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tsnn.cli.display import console, print_json, shown_bar
+from tsnn.cli.display import console, plain, print_json, shown_bar, visible
 from tsnn.cli.options import Json, RunFolder
-from tsnn.cli.recommend import At, EdgeType, Numbers, node_id
+from tsnn.cli.recommend import At, EdgeType, Numbers, behind_service, node_id
 
 
 def explain(
@@ -29,11 +29,14 @@ def explain(
         predictor = Predictor.load(run)
         ends = node_id(predictor, src), node_id(predictor, dst)
         explanation = predictor.explain(*ends, predictor.question_time(at), edge_type)
+    behind = behind_service(predictor)
     if figure is not None:
         explanation.figure(figure, numbers)
     if json:
-        print_json(explanation.to_dict())
+        print_json(explanation.to_dict() | ({"behind": behind} if behind else {}))
         return
-    print(explanation.text(numbers))
+    print("\n".join(map(visible, explanation.text(numbers).split("\n"))))
+    if behind:
+        console.print(plain(behind), highlight=False)
     if figure is not None:
         console.print(f"figure written to {figure}")

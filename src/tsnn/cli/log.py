@@ -1,7 +1,9 @@
-"""tsnn log show | drop"""
+"""tsnn log show | drop | verify | repair | export"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tsnn.cli.display import console, print_json, shown_bar
+from tsnn.cli.display import console, plain, print_json, shown_bar
 from tsnn.cli.options import Json, RunFolder
 from tsnn.errors import ConfigError, InputError
 
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     from tsnn.serve.eventlog import Chosen
     from tsnn.serve.rewrite import Logged
 
-app = typer.Typer(help="The events that a service has logged: see them, take some back.", no_args_is_help=True)
+app = typer.Typer(
+    help="The events that a service has logged: see them, take some back, export them, check and mend the log.",
+    no_args_is_help=True,
+)
 SHOWN = 20
 
 Positions = Annotated[str | None, typer.Option(help="Position in the log, or a range of them, as 120 or 120-140.")]
@@ -67,12 +72,71 @@ def drop(run: RunFolder, positions: Positions = None, since: From = None, until:
     Console().print(f"{told}; the clock stands at {clock}.", highlight=False)
 
 
+@app.command()
+def verify(run: RunFolder, json: Json = False) -> None:
+    """Whether the log holds every event as it was acknowledged; also while a service runs. Status 1 if it does not."""
+    _rewriting().check_there(run)
+    verdict = _served("verify").verify_log(run / _served("service").HOME)
+    if json:
+        print_json(verdict._asdict())
+    elif verdict.fault:
+        Console().print(f"the log is damaged: {plain(verdict.fault)}; tsnn log repair {plain(str(run))} mends it")
+    else:
+        told = "all as they were acknowledged" if verdict.marked else "which have no checksums before tsnn serve runs"
+        parts = f"{verdict.events:,} events in {verdict.transactions:,} transactions" if verdict.marked else "events"
+        Console().print(f"{parts}, {told}", highlight=False)
+    if verdict.fault:
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(run: RunFolder, json: Json = False) -> None:
+    """Mend a damaged log: what is proved stays, what is lost is named. Not while a service holds the run."""
+    from tsnn.training.run import read_description
+
+    about = read_description(run)
+    with shown_bar(json) as progress:
+        done = _served("repair").repair_log(run, console.print, progress)
+    clock = about.show_time(done.clock)
+    if json:
+        readable = _listed(done.readable, about)
+        told = {"lost": done.lost, "readable": readable, "left": done.kept, "aside": str(done.aside), "clock": clock}
+        print_json(told)
+        return
+    ranges = ", ".join(f"{first}-{last}" for first, last in done.lost)
+    number = sum(last - first + 1 for first, last in done.lost)
+    lost = f"{number:,} events are lost, at positions {ranges} of the old log" if number else "no event is lost"
+    if done.readable:
+        _print(done.readable[-SHOWN:], about)
+        Console().print(f"of these, {len(done.readable):,} can still be read, perhaps wrongly (--json lists all)")
+    Console().print(f"{lost}; {done.kept:,} are left, and the clock stands at {clock}.", highlight=False)
+    Console().print(f"The files as they were found are in {plain(str(done.aside))}.", highlight=False)
+
+
+@app.command()
+def export(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option(help="Parquet file to write.")],
+    json: Json = False,
+) -> None:
+    """All logged events as a Parquet table, which tsnn train reads without further words; also while a service runs."""
+    count = _served("export").export_log(run, out)
+    if json:
+        print_json({"out": str(out), "events": count})
+    else:
+        Console().print(f"{count:,} events written to {plain(out)}", highlight=False)
+
+
 def _rewriting() -> ModuleType:
+    return _served("rewrite")
+
+
+def _served(name: str) -> ModuleType:
+    """A module of the service, which needs an extra."""
     try:
-        from tsnn.serve import rewrite
+        return import_module(f"tsnn.serve.{name}")
     except ModuleNotFoundError as error:
         raise ConfigError(f"the log needs {error.name}; install it with pip install 'tsnn[serve]'.") from None
-    return rewrite
 
 
 def _chosen(positions: str | None, since: str | None, until: str | None, about: Description) -> Chosen:
@@ -118,5 +182,5 @@ def _print(events: Logged, about: Description) -> None:
     table = Table("position", "time", "source", "destination", "relation", "key")
     for entry in _listed(events, about):
         cells = (entry[name] for name in ("position", "t", "src", "dst", "edge_type", "key"))
-        table.add_row(*("" if cell is None else str(cell) for cell in cells))
+        table.add_row(*("" if cell is None else plain(cell) for cell in cells))
     Console().print(table)

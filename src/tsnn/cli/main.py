@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tsnn.cli.audit import audit
+from tsnn.cli.backup import backup
 from tsnn.cli.bench import app as bench_app
 from tsnn.cli.data import app as data_app
 from tsnn.cli.demo import demo
@@ -66,6 +67,7 @@ app.command()(forecast)
 app.command()(facts)
 app.command()(label)
 app.command()(serve)
+app.command()(backup)
 app.command()(reproduce)
 app.command()(tune)
 app.command()(slices)

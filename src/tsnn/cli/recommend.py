@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
 
-from tsnn.cli.display import console, print_json, shown_bar
+from tsnn.cli.display import console, plain, print_json, shown_bar
 from tsnn.cli.options import Json, RunFolder
 from tsnn.data.question import CANDIDATES
 from tsnn.errors import InputError
@@ -65,24 +64,39 @@ def recommend(
         why = [predictor.explain(source, one.dst, time, edge_type).why for one in best[:EXPLAINED]]
     shown_time = predictor.run.description.show_time(time)
     why += [""] * (len(best) - len(why))
+    remarks = [*filter(None, (predictor.run.remark, behind_service(predictor)))]
     if json:
         who = candidates or predictor.run.question.candidates
         told = [asdict(one) | {"why": says} for one, says in zip(best, why, strict=True)]
         answer = {"src": source, "t": shown_time, "candidates": who, "recommendations": told}
-        print_json(answer | ({"remark": predictor.run.remark} if predictor.run.remark else {}))
+        print_json(answer | ({"remark": " ".join(remarks)} if remarks else {}))
         return
     parts = ("geometric", "residual", "edgebank") if numbers else ()
     table = Table("", Column("destination", overflow="fold"), Column("score", justify="right"))
-    table.title = escape(f"{src} at {moment(shown_time)}")
+    table.title = plain(f"{src} at {moment(shown_time)}")
     for name in parts:
         table.add_column("EdgeBank" if name == "edgebank" else name, justify="right")
     table.add_column("why", overflow="fold")
     for rank, (one, says) in enumerate(zip(best, why, strict=True), 1):
         shown = (f"{getattr(one, name):z.4f}" for name in ("score", *parts))
-        table.add_row(str(rank), escape(str(one.dst)), *shown, escape(says))
+        table.add_row(str(rank), plain(one.dst), *shown, plain(says))
     Console().print(table)
-    if predictor.run.remark:
-        console.print(predictor.run.remark)
+    for remark in remarks:
+        console.print(plain(remark), highlight=False)
+
+
+def behind_service(predictor: Predictor) -> str:
+    """That a service has gone on from this state, and the answer is not of now; nothing where none has."""
+    from tsnn.serve.marks import read_end
+    from tsnn.training.run import SERVED
+
+    folder = predictor.run.folder
+    end = read_end(folder / SERVED)
+    if end is None or not end.position:
+        return ""
+    return (
+        f"this is the state of {folder} before the {end.position:,} events that its service has logged; ask it for now."
+    )
 
 
 def node_id(predictor: Predictor, text: str) -> Hashable:

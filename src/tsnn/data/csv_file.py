@@ -22,12 +22,16 @@ NO_NUMBER = frozenset(pa_csv.ConvertOptions().null_values)  # what a cell may ho
 _HEAD = 20  # lines that the separator is recognized by
 
 
-def read_csv(path: Path, header: bool = True, text_columns: tuple[str, ...] = (), separator: str = ",") -> pa.Table:
-    """A CSV file; with `header=False` its first line is skipped and columns are named f0, f1, ..."""
+def read_csv(
+    path: Path, header: bool = True, text_columns: tuple[str, ...] = (), separator: str = ",", only: bool = False
+) -> pa.Table:
+    """A CSV file, `only` its columns of text if so asked; with `header=False` its first line is skipped and columns
+    are named f0, f1, ..."""
     if not path.stat().st_size:
         raise InputError(f"{path} is empty; give a table with a line of column names and a line for each event.")
     read = pa_csv.ReadOptions(use_threads=False, skip_rows=0 if header else 1, autogenerate_column_names=not header)
-    convert = pa_csv.ConvertOptions(column_types={name: pa.string() for name in text_columns})
+    texts = {name: pa.string() for name in text_columns}
+    convert = pa_csv.ConvertOptions(column_types=texts, include_columns=list(text_columns) if only else None)
     odd: list[Any] = []  # rows of another width than the first
 
     def refuse(row: Any) -> str:

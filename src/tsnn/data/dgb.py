@@ -38,6 +38,7 @@ NAMES = (
 )
 SPLIT_SEED = 2020
 HELD_OUT_SHARE = 0.1
+_SPARSE = 10  # nodes an event that a file may number
 
 
 def find_csv(folder: Path) -> Path | None:
@@ -80,6 +81,9 @@ def _event_columns(path: Path) -> tuple[I64, I64, NDArray[np.float64], I64]:
         raise InputError(f"{path} holds no events; fetch the file again.")
     if min(src.min(), dst.min()) < 1:
         raise InputError(f"{path} has a node id below 1; ids of a DGB file start at 1, add 1 to all of them.")
+    most, largest = _SPARSE * len(src) + 1_000_000, int(max(src.max(), dst.max()))
+    if largest > most:  # every number up to the largest is a node
+        raise InputError(f"{path} has a node {largest}, but only {len(src)} events; number its nodes 1, 2, 3, ...")
     return src, dst, _times(table["ts"], path), idx
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tsnn.data.preview import Preview
 
 _INT64 = range(-(2**63), 2**63)
+_KINDS = 2**20  # of relations or of nodes, where they are numbered
+_EXACT = 2**53  # from here on a float stands for several integers
 _WORD = 2**64 - 1
 _GOLDEN, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -137,6 +139,11 @@ class NodeIds:
             self._keys.setflags(write=False)
         return self._keys
 
+    def check_storable(self) -> None:
+        """Refuse ids that `save` could not write: worth asking before training."""
+        if self._ints is None:
+            _storable(self.external)
+
     def save(self, path: Path | str) -> None:
         """Write the ids to Parquet: each row an integer or a text. Nothing is written if one is neither."""
         numbers, texts = _storable(self.external)
@@ -187,7 +194,7 @@ def _int_array(values: NDArray[Any]) -> I64 | None:
         return _int_column(values.tolist())
     if kind in "ib" or (kind == "u" and (values.itemsize < 8 or not (values > np.int64(2**63 - 1)).any())):
         return values.astype(np.int64)
-    if kind == "f" and np.isfinite(values).all() and (np.abs(values) < 2**53).all() and (values % 1 == 0).all():
+    if kind == "f" and np.isfinite(values).all() and (np.abs(values) < _EXACT).all() and (values % 1 == 0).all():
         return values.astype(np.int64)
     return None
 
@@ -420,6 +427,12 @@ def _map_by_appearance(src: list[Hashable], dst: list[Hashable]) -> tuple[NodeId
         raise InputError("a node id is not hashable; use integers, strings or tuples as ids.") from None
     if any(x is None or x != x or x == "" for x in seen):  # an empty cell of a column of text is ""
         raise InputError("a node id is missing; drop the rows without a source or destination.")
+    merged = next((x for x in seen if isinstance(x, float) and abs(x) >= _EXACT), None)
+    if merged is not None:
+        raise InputError(
+            f"node id {merged!r} is a floating-point number too large to tell from its neighbors; give ids as integers "
+            "or as text."
+        )
     index = np.array(flat, dtype=np.int64)
     return NodeIds(list(seen)), index[0::2], index[1::2]
 
@@ -491,6 +504,10 @@ def _check_codes(
     if codes is not None and not names:
         if codes.min(initial=0) < 0:
             raise InputError(f"column {label} holds a negative number; number the kinds 0, 1, 2 and so on.")
+        if codes.max(initial=0) >= _KINDS:  # every number up to the largest gets weights of its own
+            raise InputError(
+                f"column {label} holds the number {codes.max()}; number the kinds 0, 1, 2 and so on, or name them."
+            )
         return codes, ()
     listed = _listed(values)
     gap = next((row for row, x in enumerate(listed) if x is None or x != x or x == ""), None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -34,8 +35,9 @@ NodeTypes = Mapping[Any, Any] | Path | str | tuple[str | None, str | None] | Non
 """Types by external id: a mapping, or a table whose first column is the node and whose second is its type. Or the two
 columns that hold the types of a row's source and destination; None where a side is a type of its own."""
 
-_PARQUET_SUFFIXES = (".parquet", ".pq")
+PARQUET_SUFFIXES = (".parquet", ".pq")
 TRAINING = 0.7  # of the rows, as `split_by_time` cuts them: what is learned of a column is learned there
+_LARGEST = 2**63 - 1  # of the integers that are kept as such
 METADATA = b"tsnn"  # under which a Parquet file keeps its description
 
 
@@ -230,10 +232,10 @@ def open_file(path: Path | str) -> Table:
     if path.name.endswith(SUFFIXES):
         separator = separator_of(path)
         table, where = read_csv(path, separator=separator), lines_of(path, separator)
-    elif path.name.endswith(_PARQUET_SUFFIXES):
+    elif path.name.endswith(PARQUET_SUFFIXES):
         table = _read_parquet(path)
     else:
-        known = ", ".join((*SUFFIXES, *_PARQUET_SUFFIXES))
+        known = ", ".join((*SUFFIXES, *PARQUET_SUFFIXES))
         raise InputError(f"{path} is of no known kind; give a file that ends in one of {known}.")
     columns = {label: table[label] for label in _distinct(table.column_names, str(path))}
     return Table(columns, f"table:{_stem(path)}", path, where, separator)
@@ -293,6 +295,7 @@ def _stream_of(
         raise InputError(
             "--missing-relation names a kind of relation, but no column has relations; name --edge-type too."
         )
+    table = _with_ids_apart(table, (roles.src, roles.dst))
     used, messages = _understood(table, roles, like, kinds or {})
     rows, cleaned = clean_rows(used, cleaning, table.where)
     kept = [column.take(rows) for column in used]
@@ -398,6 +401,59 @@ def _column(table: Table, label: str, part: str, kind: str | None = None) -> Col
     return open_column(table.columns[label], label, part, of_numbers=of_numbers)
 
 
+def _with_ids_apart(table: Table, labels: tuple[str, ...]) -> Table:
+    """The table with both columns of ids as text where a number would take two ids for one: 007 and 7, or two beyond
+    what the number holds. Dates and yes or no are text in a CSV file, too: ids are what stands there."""
+    columns = {label: table.columns[label] for label in labels if label in table.columns}
+    values = {label: raw for label, raw in columns.items() if not _is_text(raw)}
+    written = as_written(table.path, tuple(values)) if values else {}
+    if not any(_merges(raw, written.get(label)) for label, raw in values.items()):
+        return table
+    texts = {label: written.get(label, _as_text(raw)) for label, raw in values.items()}
+    return replace(table, columns={**table.columns, **texts})
+
+
+def _is_text(raw: Any) -> bool:
+    kind = getattr(raw, "type", None)
+    if isinstance(kind, pa.DataType):
+        return any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_binary, pa.types.is_null))
+    return False
+
+
+def as_written(path: Path | str | None, labels: tuple[str, ...]) -> dict[str, Any]:
+    """The cells of these columns as they stand in a CSV file; nothing of anything else."""
+    if path is None or not str(path).endswith(SUFFIXES):
+        return {}
+    path = Path(path)
+    texts = read_csv(path, text_columns=labels, separator=separator_of(path), only=True)
+    return {label: pc.utf8_trim_whitespace(texts[label]) for label in labels}
+
+
+def _merges(raw: Any, written: Any) -> bool:
+    """Whether ids of a column may fall together, or become what they are not, when its cells are read as values."""
+    if written is None:
+        column = raw.to_arrow() if hasattr(raw, "to_arrow") else raw
+        if isinstance(column, pa.Array | pa.ChunkedArray):
+            return pa.types.is_uint64(column.type) and (pc.max(column).as_py() or 0) > _LARGEST
+        values = np.asarray(raw.to_numpy() if hasattr(raw, "to_numpy") else raw)
+        return values.dtype.kind == "u" and int(values.max(initial=0)) > _LARGEST
+    if pa.types.is_integer(raw.type):
+        return bool(pc.any(pc.match_substring_regex(written, r"^-?0\d")).as_py())
+    if pa.types.is_floating(raw.type):  # one of the cells is no 64-bit integer
+        return bool(pc.any(pc.match_substring_regex(written, r"^-?(0\d|\d{16,}$)")).as_py())
+    return True
+
+
+def _as_text(raw: Any) -> Any:
+    """A column of numbers as they are spelled."""
+    if hasattr(raw, "to_arrow"):
+        raw = raw.to_arrow()
+    if isinstance(raw, pa.Array | pa.ChunkedArray):
+        return raw.cast(pa.string())
+    listed = raw.to_list() if hasattr(raw, "to_list") else np.asarray(raw).tolist()
+    return np.array([None if x is None else str(x) for x in listed], dtype=object)
+
+
 def _types_by_id(by_part: Mapping[str, Column], node_type: NodeTypes) -> Mapping[Any, Any] | None:
     if isinstance(node_type, Mapping):
         return node_type
@@ -411,11 +467,14 @@ def _types_by_id(by_part: Mapping[str, Column], node_type: NodeTypes) -> Mapping
 
 def read_node_types(path: Path | str) -> dict[Any, Any]:
     """Types by node from a table whose first column is the node and whose second is its type."""
-    columns = open_table(path).values()
-    node, kind, *_ = (*columns, None, None)
-    if node is None or kind is None:
+    columns = open_table(path)
+    label, kind, *_ = (*columns, None, None)
+    if label is None or kind is None:
         raise InputError(f"{path} has fewer than two columns; give a table of node and type.")
-    return dict(zip(node.tolist(), kind.tolist(), strict=True))
+    types = columns[kind].tolist()
+    found = dict(zip(columns[label].tolist(), types, strict=True))
+    written = as_written(path, (label,))  # the stream may have had reasons to read its ids as text
+    return found | dict(zip(written[label].to_pylist(), types, strict=True)) if written else found
 
 
 def _stem(path: Path) -> str:
@@ -424,7 +483,7 @@ def _stem(path: Path) -> str:
 
 def write_table(stream: EventStream, path: Path | str) -> None:
     """A stream as Parquet that `read_table` reads without further words; features keep their names, or are f0, ..."""
-    if not str(path).endswith(_PARQUET_SUFFIXES):
+    if not str(path).endswith(PARQUET_SUFFIXES):
         raise InputError(f"{path} would be a Parquet file; let its name end in .parquet.")
     external = np.array(stream.ids.external, dtype=object)
     columns: dict[str, Any] = {name: external[getattr(stream, name)].tolist() for name in ("src", "dst")}
@@ -462,7 +521,7 @@ def _feature_names(stream: EventStream, taken: set[str]) -> tuple[str, ...]:
 
 def stored_description(path: Path | str) -> Description | None:
     """What `write_table` said of a Parquet file; None for any other."""
-    if not str(path).endswith(_PARQUET_SUFFIXES):
+    if not str(path).endswith(PARQUET_SUFFIXES):
         return None
     told = (pq.read_schema(path).metadata or {}).get(METADATA)
     return None if told is None else Description.from_json(told)

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import _codecs
 import gzip
+import io
 import pickle
-from collections.abc import Iterable
+import re
+import resource
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy._core import multiarray
 from numpy.typing import NDArray
 
 from tsnn.data.events import EventStream
@@ -34,36 +39,56 @@ Ragged = tuple[I64, I32]
 
 Key = tuple[int, int, int]
 
-_BUILTINS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (dict, list, tuple, set, frozenset, int, float, complex, bool, str, bytes, bytearray, range, slice)
-}
-_NUMPY: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    **{
-        (f"numpy.{core}.multiarray", name): getattr(multiarray, name)
-        for core in ("core", "_core")
-        for name in ("_reconstruct", "scalar")
-    },
-    **{(f"numpy.{core}.numeric", "_frombuffer"): np._core.numeric._frombuffer for core in ("core", "_core")},  # type: ignore[attr-defined]
-}
+_BYTES_A_BYTE = 64  # of memory that a byte of a pickle may need
+_ROOM = 256 * 2**20
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Loads numpy arrays and plain containers; refuses every other name."""
+class _Dtype:
+    """Stands for a dtype of plain numbers while a file is read: numpy's own trusts what a file says."""
 
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _NUMPY:
-            return _NUMPY[module, name]
-        if module in ("builtins", "__builtin__") and name in _BUILTINS:
-            return _BUILTINS[name]
-        if (module, name) == ("_codecs", "encode"):  # how old protocols write the bytes of an array
-            return _latin1
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+    def __init__(self, code: str, *_: object) -> None:
+        if not re.fullmatch(r"[<>|=]?[biuf][1248]", code):
+            raise pickle.UnpicklingError(f"it holds arrays of {code!r}")
+        self.code = code.lstrip("<>|=")
+        self.order = code[0] if code[0] in "<>" else "<"
 
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise pickle.UnpicklingError("it refers to objects outside the file")
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        if state[1] in ("<", ">"):
+            self.order = state[1]
+
+    def read(self, data: bytes) -> NDArray[Any]:
+        return np.frombuffer(data, np.dtype(self.order + self.code))
+
+
+class _Array:
+    """Stands for an array: its numbers, once the file has told them."""
+
+    def __init__(self) -> None:
+        self.values: NDArray[Any] | None = None
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, in_columns, data = state
+        self.values = _shaped(data, dtype, shape, "F" if in_columns else "C")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if self.values is None:
+            raise ValueError("an array without its numbers")
+        return np.array(self.values, dtype)
+
+
+def _shaped(data: Any, dtype: _Dtype, shape: tuple[int, ...], order: str) -> NDArray[Any]:
+    """Exactly the numbers that the file holds: never more than it has bytes."""
+    return dtype.read(bytes(data)).reshape(shape, order="F" if order == "F" else "C")
+
+
+def _of_buffer(data: Any, dtype: _Dtype, shape: tuple[int, ...], order: str) -> _Array:
+    array = _Array()
+    array.values = _shaped(data, dtype, shape, order)
+    return array
+
+
+def _scalar(dtype: _Dtype, data: bytes | str) -> Any:
+    return dtype.read(data.encode("latin1") if isinstance(data, str) else data)[0].item()
 
 
 def _latin1(text: str, encoding: str) -> bytes:
@@ -72,17 +97,66 @@ def _latin1(text: str, encoding: str) -> bytes:
     return _codecs.encode(text, encoding)
 
 
+class _NdArray:
+    """Names numpy's class, which a file may mention and nobody calls."""
+
+    def __new__(cls, *_: object) -> _NdArray:
+        raise pickle.UnpicklingError("it calls numpy.ndarray")
+
+
+_CORES = ("numpy.core", "numpy._core")
+_KNOWN: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): _NdArray,
+    ("numpy", "dtype"): _Dtype,
+    ("_codecs", "encode"): _latin1,  # how old protocols write the bytes of an array
+    **{(f"{core}.multiarray", "_reconstruct"): lambda *_: _Array() for core in _CORES},
+    **{(f"{core}.multiarray", "scalar"): _scalar for core in _CORES},
+    **{(f"{core}.numeric", "_frombuffer"): _of_buffer for core in _CORES},
+    **{(module, "set"): set for module in ("builtins", "__builtin__")},
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Loads numpy arrays and plain containers, all made here; refuses every other name."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _KNOWN:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return _KNOWN[module, name]
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError("it refers to objects outside the file")
+
+
+@contextmanager
+def _bounded_memory(more: int) -> Iterator[None]:
+    """Let this process grow by so many bytes and no further: a short file can ask the unpickler for any table."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else None
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    if pages is not None:
+        limit = pages * resource.getpagesize() + more
+        ceiling = [bound for bound in before if bound != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_AS, (min([limit, *ceiling]), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
 def read_pickle(path: Path | str) -> dict[Any, Any]:
     """A dictionary of negative samples from a pickle, without running anything in it."""
     path = Path(path)
     opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rb") as file:
-            samples = _PlainUnpickler(file).load()
+        with _bounded_memory(_ROOM + _BYTES_A_BYTE * path.stat().st_size), opened(path, "rb") as file:
+            data = file.read()
+        with _bounded_memory(_ROOM + _BYTES_A_BYTE * len(data)):
+            samples = _PlainUnpickler(io.BytesIO(data)).load()
     except FileNotFoundError:
         raise InputError(f"there is no file {path}; put the negative samples there.") from None
     except Exception as error:  # a malformed pickle raises almost anything
-        raise InputError(f"{path} is not a pickle of negative samples ({error}); fetch it again.") from None
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{path} is not a pickle of negative samples ({reason}); fetch it again.") from None
     if not isinstance(samples, dict):
         raise InputError(f"{path} holds a {type(samples).__name__}, not a dictionary of samples; fetch it again.")
     return samples
@@ -111,9 +185,9 @@ class NegativeTable:
     def load(cls, path: Path | str) -> NegativeTable:
         """Read what `save` wrote."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 return cls(file["keys"], file["ptr"], file["values"])
-        except (OSError, KeyError, ValueError, EOFError):
+        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
             raise InputError(f"{path} is not a table of negative samples; convert the pickle again.") from None
 
     def save(self, path: Path | str) -> None:

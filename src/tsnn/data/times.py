@@ -55,7 +55,8 @@ def read_times(times: NDArray[Any], where: Where = plain_row) -> Times:
         missing = np.isnat(times)
         if missing.any():
             raise InputError(f"the time of {where(_first(missing))} is missing; drop such rows.")
-        times = times.astype("datetime64[us]").astype(np.int64)
+        finer, times = times, times.astype("datetime64[us]").astype(np.int64)
+        _check_resolution(finer, times)
     if times.dtype in (np.float16, np.float32):
         # float32 holds 24 bits: epochs in seconds would be rounded to multiples of 128 s and fall together.
         raise InputError(f"times are {times.dtype}, too coarse to keep events apart; pass float64 or int64.")
@@ -65,6 +66,18 @@ def read_times(times: NDArray[Any], where: Where = plain_row) -> Times:
         raise InputError(f"times are {times.dtype}; convert them to numbers, for example seconds since 1970.")
     _check_values(times, dates, where)
     return Times(times.astype(np.float64 if times.dtype.kind == "f" else np.int64), dates, zone or "UTC")
+
+
+def _check_resolution(finer: NDArray[Any], times: NDArray[Any]) -> None:
+    """Dates count in microseconds. That two in a million fall together matters little; that most do is another unit."""
+    if np.datetime_data(finer.dtype)[0] not in ("ns", "ps", "fs", "as"):
+        return
+    distinct, kept = len(np.unique(finer)), len(np.unique(times))
+    if 2 * kept < distinct:
+        raise InputError(
+            f"{distinct:,} different times are only {kept:,} in microseconds, to which dates are kept; give the column "
+            "as whole numbers of nanoseconds."
+        )
 
 
 def _of_objects(listed: list[Any], where: Where) -> tuple[NDArray[Any], str | None]:

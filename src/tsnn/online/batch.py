@@ -14,6 +14,7 @@ from tsnn.data.queries import Queries
 from tsnn.engine.engine import score
 from tsnn.errors import InputError
 from tsnn.memory.versions import Versions
+from tsnn.online.checks import check_numbers
 from tsnn.online.live import LiveState, Moment
 from tsnn.online.standpoint import BLOCK, no_rows, seat
 from tsnn.types import F64, I64, U64
@@ -72,6 +73,7 @@ def score_pairs(
             plan = state.planner(stream, moment.counters).plan(0, queries)
             versions = _read(state, moment, plan.update.nodes, keys)
             found[own] = score(state.model, state.engine, versions, plan.score, stream).parts.total.double().numpy()
+    check_numbers(found)
     return found
 
 

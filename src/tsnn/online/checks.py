@@ -14,12 +14,23 @@ import numpy as np
 from tsnn.data.description import Description
 from tsnn.data.messages import encode_event
 from tsnn.data.times import NOW, instant
-from tsnn.errors import InputError
+from tsnn.errors import InputError, RunError
 from tsnn.model.tsnn import StreamShape
 from tsnn.online.event import Event, Time
+from tsnn.types import F64
 
 _PLAIN = Description()
 _INT64 = range(-(2**63), 2**63)
+
+
+class BrokenStateError(RunError):
+    """The state, or the weights, hold what they cannot hold."""
+
+
+def check_numbers(scores: F64) -> None:
+    """Refuse to hand out scores that are no numbers: every ranking that they would give is noise."""
+    if not np.isfinite(scores).all():
+        raise BrokenStateError("the scores are no numbers, so the run's state or weights are damaged; restore the run.")
 
 
 def check_event(event: Event, shape: StreamShape, description: Description, whole_times: bool) -> Event:

@@ -26,7 +26,7 @@ from torch import Tensor
 from tsnn.data.events import NodeIds, keys_of
 from tsnn.data.times import read_span
 from tsnn.errors import InputError, RunError
-from tsnn.files import write_whole
+from tsnn.files import held, make_folder, write_whole
 from tsnn.online.batch import as_column, score_pairs, side_by_side
 from tsnn.online.checks import check_ahead, check_event, check_id, check_relation, check_time
 from tsnn.online.event import AnyTime, Event, Relation, Time
@@ -35,10 +35,12 @@ from tsnn.online.forecast import DuePair, Forecast, Outlook
 from tsnn.online.ids import GrowingIds
 from tsnn.online.live import LiveState
 from tsnn.online.retrieve import best_places, eligible, shortlist
+from tsnn.online.saved import check_state
 from tsnn.online.standpoint import Standpoint, score_candidates, stand
 from tsnn.plan.tables import ROWS
 from tsnn.tabular import Brief, Columns, Rows, Tabular
 from tsnn.training.checkpoint import write_tensors
+from tsnn.training.manifest import MANIFEST, check_whole, replace_files
 from tsnn.training.run import (
     CONFIG,
     DATA,
@@ -46,6 +48,7 @@ from tsnn.training.run import (
     IDS,
     INTENSITY,
     METRICS,
+    SERVED,
     STATE,
     WEIGHTS,
     Run,
@@ -58,7 +61,7 @@ from tsnn.words import Helpful, kind_of
 
 Late = Literal["refuse", "aside"]
 FORECAST_GAPS = 100  # mean gaps that a forecast reaches, if nobody says how far
-_COPIED = (CONFIG, WEIGHTS, INTENSITY, DATA, "journal.jsonl")
+_COPIED = (MANIFEST, CONFIG, WEIGHTS, INTENSITY, DATA, "journal.jsonl")
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ class Predictor(Brief, Helpful):
             raise InputError(f"late is {late!r}; use 'refuse' or 'aside'.")
         if "tie/src" not in saved:
             raise RunError(f"{run.folder / STATE} was written by an earlier version; train the run again.")
+        check_state(saved, run.model, len(run.ids))
         torch.set_num_threads(1)
         self.run, self.late, self.max_ahead = run, late, max_ahead
         self.aside: list[Event] = []  # late events, where they are not refused
@@ -141,6 +145,7 @@ class Predictor(Brief, Helpful):
         """
         folder = folder_of(run)
         check_finished(folder)
+        check_whole(folder, (STATE,))
         saved, _ = read_tensors(folder / STATE)  # before the ids, which a save writes first: none is missing then
         loaded = Run.load(folder)
         return cls(loaded, saved, late, read_span(max_ahead, loaded.description.dates))
@@ -179,10 +184,14 @@ class Predictor(Brief, Helpful):
         """Events observed so far, those of training included."""
         return int(self._state.latest.tables.ints[ROWS])
 
+    def has_met(self, node_id: Hashable) -> bool:
+        """`knows` of an id that has been checked."""
+        return self._state.ids.find(node_id) is not None
+
     def knows(self, node_id: Hashable) -> bool:
         """Whether an id has been heard of."""
         check_id(node_id)
-        return self._state.ids.find(node_id) is not None
+        return self.has_met(node_id)
 
     def brief(self) -> dict[str, object]:
         """Its run, and how far it has come."""
@@ -442,17 +451,26 @@ class Snapshot:
         Ids are written before the state: whatever an interruption leaves, every row of the state has its id.
         """
         folder = folder_of(run)
+        if (folder / SERVED).is_dir():
+            raise RunError(
+                f"a service has logged events that follow on the state in {folder}, which must stay what it is; "
+                "save to another folder."
+            )
         elsewhere = folder.resolve() != self.folder.resolve()
-        if elsewhere:
-            _copy_run(self.folder, folder, _COPIED)
-        self.ids.save(folder / IDS)
-        write_tensors(folder / STATE, self.tensors, {"format": FORMAT})
-        if elsewhere:  # the figures mark a finished run, so they come last
-            _copy_run(self.folder, folder, (METRICS,))
+        make_folder(folder)
+        with held(folder, f"another process writes to {folder}; wait for it, or save to another folder."):
+            if elsewhere:
+                (folder / MANIFEST).unlink(missing_ok=True)  # of what is about to be replaced
+                _copy_run(self.folder, folder, _COPIED)
+            state = {"format": FORMAT}
+            replace_files(
+                folder, {IDS: self.ids.save, STATE: lambda partial: write_tensors(partial, self.tensors, state)}
+            )
+            if elsewhere:  # the figures mark a finished run, so they come last
+                _copy_run(self.folder, folder, (METRICS,))
 
 
 def _copy_run(source: Path, target: Path, names: Iterable[str]) -> None:
-    target.mkdir(parents=True, exist_ok=True)
     for name in names:
         if (source / name).is_file():
             write_whole(target / name, lambda partial, name=name: _copy(source / name, partial))  # type: ignore[misc]

@@ -18,6 +18,7 @@ from tsnn.memory.versions import Versions
 from tsnn.model.geometry import Geometry, rotate
 from tsnn.model.partners import compare as compare_partners
 from tsnn.model.tsnn import Compared, Source
+from tsnn.online.checks import check_numbers
 from tsnn.online.live import LiveState, Moment
 from tsnn.plan.chunk import ChunkPlan, ScorePlan, facts_alone
 from tsnn.plan.counters import Counters, signatures
@@ -142,6 +143,7 @@ def score_candidates(standpoint: Standpoint, cand: I64) -> Scores:
             getattr(columns, name)[rows] = getattr(parts, name).numpy()
         columns.seen[rows] = plan.facts[:, COLUMN["pair_count"]] > 0
     columns.total[:] = columns.geometric + columns.residual + columns.edgebank
+    check_numbers(columns.total)
     return columns
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import logging
 import re
 import time
-from typing import Any
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, NoReturn
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -20,8 +23,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tsnn.serve.metrics import Metrics
 
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+OPEN = frozenset({"/", "/health/live", "/health/ready"})  # they hold no data; the page asks for the token itself
 BODY_SECONDS = 30.0
+DRAIN_SECONDS = 5.0
+DRAINED = 16  # times the largest body: so much of one that is too large is still taken from the line
+BODIES = 4  # of the largest size, or as many smaller ones as fill the same memory, may be at work at once
 logger = logging.getLogger("tsnn.serve")
 
 
@@ -36,6 +42,7 @@ class Gate:
         self._paths = paths
         self._token = None if token is None else token.encode()
         self._max_body = max_body
+        self._free = BODIES * max_body  # bytes of bodies that may still come in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
@@ -51,25 +58,27 @@ class Gate:
                 status = message["status"]
             await send(message)
 
+        body = bytearray()
         try:
             request = Request(scope, receive)
             self._admit(request)
-            body = await self._read(request)
-            await self._application(scope, _replaying(body, receive), send_noting)
+            await self._read(request, body)
+            await self._application(scope, _replaying(bytes(body), receive), send_noting)
         except HTTPException as refusal:
             headers = {"connection": "close", **(refusal.headers or {})}  # the rest of the request is not read
             answer = JSONResponse({"error": refusal.detail}, refusal.status_code, headers)
             await answer(scope, receive, send_noting)
         finally:
+            self._free += len(body)
             self._note(scope, status, time.perf_counter() - began)
 
     def _admit(self, request: Request) -> None:
-        if request.scope["path"] == "/":  # the page holds no data; it asks for the token itself
+        if request.scope["path"] in OPEN:
             return
         if self._token is None:
             name = re.sub(r":\d+$", "", request.headers.get("host", ""))
-            if name not in LOOPBACK_NAMES:  # another site's page, led here by its name server
-                sentence = "without a token the service answers only under the name localhost or 127.0.0.1."
+            if not is_loopback(name.strip("[]")):  # another site's page, led here by its name server
+                sentence = "without a token the service answers only under localhost or a loopback address."
                 raise HTTPException(403, sentence)
             return
         given = request.headers.get("authorization", "").encode("latin-1")
@@ -77,22 +86,33 @@ class Gate:
             sentence = "the bearer token is missing or wrong; send it as Authorization: Bearer TOKEN."
             raise HTTPException(401, sentence, {"www-authenticate": "Bearer"})
 
-    async def _read(self, request: Request) -> bytes:
-        too_large = HTTPException(413, f"the body is larger than {self._max_body} bytes; send fewer events at once.")
+    async def _read(self, request: Request, body: bytearray) -> None:
         length = request.headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self._max_body:
-            raise too_large
-        body = bytearray()
+        expected = int(length) if length.isdecimal() else 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
+                if expected > self._max_body:
+                    await self._refuse_size(request, expected)
                 async for part in request.stream():
+                    if len(body) + len(part) > self._max_body:
+                        await self._refuse_size(request, expected)
+                    if len(part) > self._free:
+                        sentence = "too many large requests are at work; send the events again in a moment."
+                        raise HTTPException(429, sentence, {"retry-after": "1"})
+                    self._free -= len(part)
                     body += part
-                    if len(body) > self._max_body:
-                        raise too_large
         except (TimeoutError, ClientDisconnect):
             sentence = f"the body did not arrive within {BODY_SECONDS:.0f} s; send it again."
             raise HTTPException(408, sentence) from None
-        return bytes(body)
+
+    async def _refuse_size(self, request: Request, expected: int) -> NoReturn:
+        """Say so once the body is off the line: a client that is still sending would only see a closed connection."""
+        left = DRAINED * self._max_body
+        with suppress(TimeoutError, ClientDisconnect):
+            async with asyncio.timeout(DRAIN_SECONDS if expected <= left else 0):
+                while left > 0 and (message := await request.receive()).get("more_body"):
+                    left -= len(message.get("body", b""))
+        raise HTTPException(413, f"the body is larger than {self._max_body} bytes; send fewer events at once.")
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         path = scope["path"] if scope["path"] in self._paths else "other"
@@ -113,6 +133,15 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
         return await receive()
 
     return replay
+
+
+@lru_cache(64)
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address can only be this machine's own."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class JsonLines(logging.Formatter):

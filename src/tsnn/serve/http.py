@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from tsnn.serve.schemas import MAX_TOP, read_id, read_time
 from tsnn.serve.service import BusyError, Service
 
 MAX_BODY = 4 * 2**20
+SMALL_BODY = 64 * 2**10  # of events: parsed in less time than another thread would take to begin
 PAGE = files("tsnn.serve").joinpath("static", "page.html")  # one file, no build step
 # Inline code only, and answers of this service only: the page works offline and can send nothing away.
 _PAGE_HEADERS = {
@@ -90,11 +92,17 @@ def _add_page(app: FastAPI) -> None:
 
 
 def _add_events(app: FastAPI, service: Service) -> None:
+    parser = ThreadPoolExecutor(1, "parser")
+
     # The body is parsed here and not by FastAPI: nearly all requests come this way, and FastAPI's own parsing would
     # take longer than everything else that is done for them.
     @app.post("/events", summary="Observe events, all of them or none", response_model=schemas.EventsOut, **_EVENTS)
     async def events(request: Request) -> Response:
-        listed = schemas.read_events(await request.body())
+        body = await request.body()
+        if len(body) <= SMALL_BODY:
+            listed = schemas.read_events(body)
+        else:  # others are answered meanwhile
+            listed = await asyncio.get_running_loop().run_in_executor(parser, schemas.read_events, body)
         key = request.headers.get("idempotency-key")
         if not request.headers.get("content-type", "").startswith("application/json"):
             raise InputError("the body is not marked as JSON; send it with Content-Type: application/json.")
@@ -165,12 +173,23 @@ def _add_status(app: FastAPI, service: Service) -> None:
         response.status_code = 200 if standing.status == "ok" else 503
         return standing
 
+    @app.get("/health/live", summary="Whether the process answers; without a token")
+    async def live() -> schemas.ProbeOut:
+        return schemas.ProbeOut(status="ok")
+
+    @app.get("/health/ready", summary="Whether it takes events and questions; without a token", responses=_PROBE)
+    async def ready(response: Response) -> schemas.ProbeOut:
+        is_ready = service.fault is None
+        response.status_code = 200 if is_ready else 503
+        return schemas.ProbeOut(status="ok" if is_ready else "not ready")
+
     @app.get("/metrics", summary="The same for Prometheus", response_class=Response, responses=_PLAIN)
     async def metrics() -> Response:
         answers.refresh_gauges(service)
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
+_PROBE: dict[int | str, dict[str, Any]] = {503: {"model": schemas.ProbeOut}}
 _PLAIN: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 

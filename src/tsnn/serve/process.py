@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import ipaddress
 import logging
 import signal
 import socket
@@ -19,9 +18,12 @@ from tsnn.kernel_cache import is_cached, telling
 from tsnn.online.predictor import Predictor
 from tsnn.plan.survey import survey
 from tsnn.plan.sweep import sweep
-from tsnn.serve.gate import JsonLines, logger
+from tsnn.serve.gate import JsonLines, is_loopback, logger
 from tsnn.serve.http import build_application
+from tsnn.serve.protocol import HTTP_PROTOCOL
 from tsnn.serve.service import Service
+
+GRACE_SECONDS = 5  # that a client has to take its last answers; one that does not read must not keep the state unsaved
 
 
 def run_service(
@@ -34,9 +36,10 @@ def run_service(
     queue_length: int,
     snapshot_every: int,
     max_ahead: str | None = None,
+    max_nodes: int | None = None,
 ) -> None:
     """Restore, listen, serve, and on SIGINT or SIGTERM finish what waits and write a snapshot."""
-    if not token and not _is_loopback(host):
+    if not token and not is_loopback(host):
         raise ConfigError(f"{host} can be reached by others; set a token with --token or TSNN_TOKEN first.")
     torch.set_num_threads(1)  # one core for the state, the other for the requests
     _log_as_json()
@@ -48,6 +51,7 @@ def run_service(
             queue_length=queue_length,
             snapshot_every=snapshot_every,
             max_ahead=max_ahead,
+            max_nodes=max_nodes,
             say=logger.warning,
         )
         try:
@@ -56,7 +60,15 @@ def run_service(
             gc.collect()
             gc.freeze()  # what exists by now stays: later collections skip it, so that no request waits for them
             logger.info("ready", extra={"fields": {"url": f"http://{address}:{bound}", "position": service.applied}})
-            config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=30)
+            config = uvicorn.Config(
+                app,
+                http=HTTP_PROTOCOL,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=GRACE_SECONDS,
+            )
             uvicorn.Server(config).run(sockets=[listener])
         except KeyboardInterrupt:
             pass  # SIGINT ends the service as SIGTERM does
@@ -83,13 +95,6 @@ def _compile(run: Path) -> None:
         copy.observe(src, dst, copy.question_time(None), [0.0] * shape.msg_dim or None, relation)
         copy.recommend(src, copy.question_time(None), k=1, edge_type=relation)
         copy.explain(src, dst, copy.question_time(None), edge_type=relation)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:

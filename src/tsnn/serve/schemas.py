@@ -23,6 +23,7 @@ MAX_COLUMNS = 1000  # of a message that is given by column
 MAX_TEXT = 10_000  # letters of a text among them
 MAX_CANDIDATES = 100_000
 MAX_TOP = 1000
+MAX_EVENTS = 20_000  # in one request: what is applied in about a second
 NOT_JSON = "the body is not JSON; send an object or, for events, a list of them."
 _INT64 = 2**63
 _INT32 = 2**31
@@ -241,6 +242,12 @@ class HealthOut(BaseModel):
     latency_ms: dict[str, dict[str, float]] = Field(description="p50 and p99 by path, of the latest requests")
 
 
+class ProbeOut(BaseModel):
+    """What somebody who only watches may know."""
+
+    status: str = Field(description="ok, or not ready; /health says why, to who has the token")
+
+
 class ErrorOut(BaseModel):
     """One sentence that says what to do."""
 
@@ -274,7 +281,7 @@ def read_time(text: str) -> int | float | str:
 
 
 _ONE: TypeAdapter[Any] = TypeAdapter(OneEvent)
-_MANY: TypeAdapter[Any] = TypeAdapter(Annotated[list[OneEvent], Field(min_length=1)])
+_MANY: TypeAdapter[Any] = TypeAdapter(Annotated[list[OneEvent], Field(min_length=1, max_length=MAX_EVENTS)])
 
 
 def read_events(body: bytes) -> list[Event]:
@@ -295,7 +302,7 @@ def read_key(text: str) -> str:
 def events_schema() -> dict[str, Any]:
     """What `read_events` takes, for the OpenAPI document."""
     one = TypeAdapter(EventIn).json_schema()
-    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_EVENTS}]}
 
 
 def first_fault(error: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import queue
 import threading
 import time
@@ -22,19 +23,26 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tsnn.data.times import read_span
 from tsnn.errors import InputError, RunError, TsnnError
+from tsnn.files import make_folder
+from tsnn.online.checks import BrokenStateError
 from tsnn.online.event import Event, Time
 from tsnn.online.predictor import Predictor
 from tsnn.serve.drift import DriftTrace
 from tsnn.serve.eventlog import EventLog, FolderLock, LogError, Receipt
 from tsnn.serve.metrics import Metrics
 from tsnn.serve.schemas import EventsOut
-from tsnn.serve.snapshots import Say, file_digest, newest_snapshot, sweep_partial, write_snapshot
-from tsnn.training.run import STATE_FILES, check_finished, read_description
+from tsnn.serve.snapshots import Say, newest_snapshot, sweep_partial, write_snapshot
+from tsnn.serve.verify import check_log
+from tsnn.training.manifest import file_digest
+from tsnn.training.run import SERVED, STATE_FILES, check_finished, read_description
 
-HOME = "online"  # the folder inside the run's for everything that the service writes
+HOME = SERVED  # for everything that the service writes
 AHEAD = 10  # times the span of all events so far: nothing is that much later by chance
 GROUP_EVENTS = 4000  # events that one transaction takes at most, unless a single request has more
+NODE_BYTES = 8 * 2**10  # that a newcomer costs: state, coordinates, counters at two moments
 SLICE_EVENTS = 500  # events applied before readers get their turn
+EARLY = 1000  # events before the first snapshot, which is there in case the log is lost
+SYNC_SECONDS = 1.0  # between two times that the end of the log is put on the disk, which the log itself always is
 GATHER_SECONDS = 0.002  # a pause for more requests to arrive, after a group of several; shorter than a commit
 Answer = TypeVar("Answer")
 Given = ParamSpec("Given")
@@ -59,6 +67,14 @@ class _Request:
         self.done.set_running_or_notify_cancel()  # a client that hangs up cannot take its events back
 
     def digest(self) -> bytes:
+        """Of what was sent; a time as it is kept, so that 5 and 5.0 are one (now is none, and stays as it was sent)."""
+        numbers = [isinstance(event.t, int | float) for event in self.sent]
+        both = zip(self.sent, self.events, numbers, strict=True)
+        told = [sent._replace(t=kept.t) if is_number else sent for sent, kept, is_number in both]
+        return hashlib.sha256(repr(told).encode()).digest()
+
+    def digest_as_sent(self) -> bytes:
+        """What logs of earlier versions hold."""
         return hashlib.sha256(repr(self.sent).encode()).digest()
 
 
@@ -83,20 +99,23 @@ class Service:
         queue_length: int = 1024,
         snapshot_every: int = 100_000,
         max_ahead: float | str | None = None,
+        max_nodes: int | None = None,
         say: Say | None = None,
     ) -> None:
         """Restore the newest whole snapshot and replay what the log holds behind it.
 
-        An event more than `max_ahead` ahead of the one before it is refused; by default `AHEAD` times the time seen.
+        An event more than `max_ahead` ahead of the one before it is refused; by default `AHEAD` times the time seen. So
+        are newcomers beyond `max_nodes`; by default as many nodes as fill half of the memory of the machine.
         """
         self._say = say or (lambda _: None)
         run = Path(run)
         identity = run_identity(run)
         limit = None if max_ahead is None else read_span(max_ahead, read_description(run).dates)
         self.home = run / HOME
-        self.home.mkdir(exist_ok=True)
+        make_folder(self.home)
         self.metrics = Metrics()
         self.lock = threading.Lock()  # held by whoever reads or writes the predictor
+        self._transaction = threading.Lock()  # held while the log is ahead of the predictor
         self._folder_lock = FolderLock(self.home)
         try:
             self.log, self.predictor, self.snapshot_position = restore(run, identity, self._say)
@@ -105,6 +124,7 @@ class Service:
             self._catch_up()
             # One wrong time would be in the log for good, and no right one could follow it.
             self.predictor.max_ahead = (AHEAD * self.predictor.span or math.inf) if limit is None else limit
+            self._max_nodes = max_nodes or max(nodes_that_fit(), 2 * self.predictor.num_nodes)
         except BaseException:
             self._folder_lock.release()
             raise
@@ -177,8 +197,9 @@ class Service:
             for request in group:
                 self._admit(request, draft)
             if draft.events:
-                self.log.append(draft.events, list(draft.receipts.values()))
-                self._apply(draft)
+                with self._transaction:
+                    self.log.append(draft.events, list(draft.receipts.values()))
+                    self._apply(draft)
             self._acknowledge(draft)
         except Exception as error:
             self._fail(group, error)
@@ -208,6 +229,7 @@ class Service:
     def _admit(self, request: _Request, draft: _Draft) -> None:
         try:
             fresh = self._timely(self._fresh(request, draft), draft.clock)
+            self._check_room(fresh, draft)
         except InputError as error:
             request.done.set_exception(error)
             return
@@ -239,6 +261,18 @@ class Service:
             clock = event.t
         return list(events.values())
 
+    def _check_room(self, fresh: list[Event], draft: _Draft) -> None:
+        """Refuse events that would bring more nodes than there is room for."""
+        known, events = self.predictor.num_nodes, [draft.events, fresh]
+        if known + 2 * sum(map(len, events)) <= self._max_nodes:  # even if nobody of them were known
+            return
+        names = {name for some in events for event in some for name in (event.src, event.dst)}
+        if known + sum(not self.predictor.has_met(name) for name in names) > self._max_nodes:
+            raise InputError(
+                f"with these events there would be more than {self._max_nodes} nodes, the limit of this service; send "
+                "events of known nodes, or allow more with --max-nodes."
+            )
+
     def _check_order(self, t: Time, clock: Time) -> None:
         if t < clock:
             came, reached = (self.predictor.run.description.show_time(t) for t in (t, clock))
@@ -249,7 +283,7 @@ class Service:
         """The request's events that neither the log nor this transaction holds, by their place in it."""
         if request.key is not None:
             earlier = draft.receipts.get(request.key) or self.log.receipt_of(request.key)
-            if earlier and earlier.digest != request.digest():
+            if earlier and earlier.digest not in (request.digest(), request.digest_as_sent()):
                 raise InputError(f"the key {request.key!r} was used for another request; choose a new one.")
             if earlier:
                 return {}
@@ -274,7 +308,8 @@ class Service:
                 start = stop
         if stop > start:
             self._observe(draft.events[start:stop])
-        if self.applied - self.snapshot_position >= self._snapshot_every:
+        wanted = self._snapshot_every if self.snapshot_position else min(EARLY, self._snapshot_every)
+        if self.applied - self.snapshot_position >= wanted:
             self._snapshot_due.set()
 
     def _observe(self, events: list[Event]) -> None:
@@ -299,12 +334,18 @@ class Service:
         """What `read` makes of the predictor, and of these arguments, between two writes. It must not write."""
         if self._closing:
             raise UnavailableError("the service is stopping; ask again once it is back.")
+        if isinstance(self._broken, BrokenStateError):
+            raise self._broken
         if not self._reads.acquire(blocking=False):
             raise BusyError(f"{self._queue.maxsize} questions wait already; ask again in a moment.")
 
         def locked() -> Answer:
             with self.lock:
-                return read(self.predictor, *args, **kwargs)
+                try:
+                    return read(self.predictor, *args, **kwargs)
+                except BrokenStateError as error:
+                    self._broken = error
+                    raise
 
         future = self._reader.submit(locked)
         future.add_done_callback(lambda _: self._reads.release())  # also of one that was given up before its turn
@@ -313,22 +354,22 @@ class Service:
     # Snapshots and the end
 
     def _snapshot_forever(self) -> None:
-        while self._snapshot_due.wait():
-            self._snapshot_due.clear()
-            if self._closing:
-                return
-            self.snapshot()
+        while not self._closing:
+            if self._snapshot_due.wait(SYNC_SECONDS) and not self._closing:
+                self._snapshot_due.clear()
+                self.snapshot()
+            self.log.sync_end()
 
     def snapshot(self) -> None:
         """Write the state with its log position; a failure is told and costs only a longer replay."""
-        with self.lock:
-            position = self.applied
-            if position == self.snapshot_position:
+        with self._transaction, self.lock:
+            position, mark = self.applied, self.log.mark
+            if position == self.snapshot_position or position != self.log.position:
                 return
             # The folder that the predictor came from may be an older snapshot, which will be dropped.
             frozen = replace(self.predictor.snapshot(), folder=self.home.parent)
         try:
-            self.snapshot_position = write_snapshot(self.home, position, frozen.save).position
+            self.snapshot_position = write_snapshot(self.home, position, frozen.save, mark).position
         except TsnnError as error:
             self.metrics.snapshot_errors.inc()
             self._say(str(error))
@@ -338,7 +379,7 @@ class Service:
     @property
     def fault(self) -> str | None:
         """Why the service does not take events at present."""
-        error = self._broken or self._suspect
+        error = self._broken or self._suspect or (None if self._closing else self.log.misplaced())
         return str(error) if error else None
 
     def close(self) -> None:
@@ -362,19 +403,30 @@ class Service:
 
 
 def restore(run: Path, identity: str, say: Say) -> tuple[EventLog, Predictor, int]:
-    """The log, the predictor of the newest whole snapshot (or of the run itself), and the position it stands at."""
+    """The log, the predictor of its newest whole snapshot (or of the run itself), and the position it stands at.
+
+    The caller holds the folder's lock, so nobody else is at work on the log or on a snapshot.
+    """
     home = run / HOME
-    sweep_partial(home)  # the caller holds the folder's lock, so nobody is at work on a snapshot
+    sweep_partial(home)
+    verdict = check_log(run, home)  # before anything opens the log that could change it
     log = EventLog(home, identity)
-    snapshot = newest_snapshot(home, say)
+    if not verdict.marked:
+        say(f"the log was written without checksums; its {verdict.events} events have them from now on.")
+    snapshot = newest_snapshot(home, say, log)
     position = snapshot.position if snapshot else 0
-    if position > log.position:
+    if snapshot and position > log.position:
         log.close()
         raise RunError(
             f"snapshot {position} is ahead of the event log, which holds {log.position} events; "
-            "put the log back or move the snapshots away."
+            f"put the log back. The state itself is whole: tsnn.Predictor.load('{snapshot.folder}') reads it."
         )
     return log, Predictor.load(snapshot.folder if snapshot else run), position
+
+
+def nodes_that_fit() -> int:
+    """How many nodes fill half of the memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // NODE_BYTES
 
 
 def run_identity(run: Path) -> str:

@@ -10,6 +10,7 @@ joint.json           how scores and activity were put together, for each data, v
 data.json            how the table was read: its columns by role, the names of relations, whether times are dates
 ids.parquet          external node ids, in index order
 metrics.json         every figure, each with its protocol card
+manifest.json        a digest of each of these files
 journal.jsonl        what happened, epoch by epoch
 """
 
@@ -42,7 +43,8 @@ from tsnn.files import write_text
 from tsnn.intensity.intensity import Intensity
 from tsnn.model.tsnn import TSNN, StreamShape
 from tsnn.tabular import Brief, Columns, html_table
-from tsnn.training.checkpoint import write_tensors
+from tsnn.training.checkpoint import metadata_of, write_tensors
+from tsnn.training.manifest import check_whole, file_digest, text_digest, write_manifest
 from tsnn.words import Helpful, kind_of
 
 CONFIG = "config.toml"
@@ -55,6 +57,7 @@ IDS = "ids.parquet"
 METRICS = "metrics.json"
 FORMAT = "1"
 STATE_FILES = (CONFIG, WEIGHTS, STATE, IDS)  # the model and its state
+SERVED = "online"  # the folder in which a service keeps what has happened since
 
 
 _ASK = "ask a predictor: tsnn.Predictor.load(run) has score, score_pairs, recommend, explain, embed and observe."
@@ -114,13 +117,34 @@ class Run(Brief, Helpful):
         """Read a run folder."""
         folder = folder_of(folder)
         check_finished(folder, METRICS)
-        config = Config.parse((folder / CONFIG).read_text())
-        tensors, metadata = read_tensors(folder / WEIGHTS)
-        model = TSNN(config, StreamShape(**json.loads(metadata["shape"]))).to(getattr(torch, config.train.dtype))
-        model.load_state_dict(tensors)
-        metrics = json.loads((folder / METRICS).read_text())
+        check_whole(folder, (CONFIG, WEIGHTS, IDS, INTENSITY, DATA, METRICS))
+        model = _load_model(folder)
+        try:
+            metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunError(f"{folder / METRICS} cannot be read ({error}); restore it from a copy.") from None
         ids = NodeIds.load(folder / IDS)
         return cls(folder, model.eval(), ids, metrics, read_description(folder), read_intensity(folder))
+
+
+def _load_model(folder: Path) -> TSNN:
+    """The model of a run; RunError where its weights are not those of its configuration, or no numbers."""
+    try:
+        config = Config.parse((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder / CONFIG} cannot be read ({str(error).splitlines()[0]}); restore the run.") from None
+    tensors, metadata = read_tensors(folder / WEIGHTS)
+    try:
+        model = TSNN(config, StreamShape(**json.loads(metadata["shape"]))).to(getattr(torch, config.train.dtype))
+        model.load_state_dict(tensors)
+    except (RuntimeError, ValueError, TypeError, KeyError) as error:
+        reason = str(error).splitlines()[0].rstrip(".:")
+        raise RunError(f"{folder / WEIGHTS} does not fit its {CONFIG} ({reason}); restore the run.") from None
+    bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.isnan().any()]
+    bad += [name for name, _ in model.named_parameters() if not tensors[name].isfinite().all()]  # a scale may be inf
+    if bad:
+        raise RunError(f"{folder / WEIGHTS} is damaged: {bad[0]} holds what is no number; restore the run.")
+    return model
 
 
 def folder_of(run: Run | str | Path) -> Path:
@@ -221,7 +245,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file of this format."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata() or {})
+            metadata = metadata_of(file)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise RunError(f"{path} cannot be read ({error}); train the run again.") from None
@@ -248,7 +272,10 @@ def save_run(
     if intensity is not None:
         write_text(folder / INTENSITY, json.dumps(intensity.to_dict(), indent=2) + "\n")
     write_text(folder / DATA, stream.description.to_json())
-    write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")  # last: it marks the run as finished
+    figures = json.dumps(metrics, indent=2) + "\n"
+    kept = [name for name in (*STATE_FILES, INTENSITY, DATA) if (folder / name).is_file()]
+    write_manifest(folder, {name: [file_digest(folder / name)] for name in kept} | {METRICS: [text_digest(figures)]})
+    write_text(folder / METRICS, figures)  # last: it marks the run as finished
     return Run(folder, model, stream.ids, metrics, stream.description, intensity)
 
 

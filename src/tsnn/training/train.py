@@ -14,6 +14,7 @@ from tsnn.config import Config
 from tsnn.data.direction import looks_undirected
 from tsnn.data.events import EventStream
 from tsnn.data.question import Question
+from tsnn.data.split import Split
 from tsnn.errors import RunError
 from tsnn.evaluation.card import Result
 from tsnn.evaluation.catalog import default_split, load
@@ -23,7 +24,7 @@ from tsnn.evaluation.model import ModelScorer, remark_of
 from tsnn.evaluation.questions import Questions
 from tsnn.evaluation.replay import Listener, answering, answers_of, figures, replay
 from tsnn.evaluation.scorer import Scorer
-from tsnn.files import write_text
+from tsnn.files import held, make_folder, sweep_partial, write_text
 from tsnn.intensity.calibration import calibration
 from tsnn.intensity.intensity import Intensity
 from tsnn.model.tsnn import TSNN
@@ -57,17 +58,32 @@ def train(
     """
     config = config or Config()
     folder = Path(out)
-    if (folder / METRICS).exists():
-        raise RunError(f"{folder} already holds a finished run; choose another folder.")
+    _check_unfinished(folder)
     stream = data if isinstance(data, EventStream) else load(data)
     if doubt := looks_undirected(stream):
         warnings.warn(doubt, stacklevel=2)
     split = default_split(stream)
+    split.stream.ids.check_storable()
     question = Question.of(config.train)
     check_device(config.train)  # before anything is written
     torch.set_num_threads(1)  # the recurrence is sequential; a second thread only gets in its way
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / CONFIG, config.to_toml())
+    make_folder(folder)
+    with held(folder, f"another process trains in {folder}; wait for it, or choose another folder."):
+        _check_unfinished(folder)  # it may have been finished while we looked
+        sweep_partial(folder)
+        write_text(folder / CONFIG, config.to_toml())
+        return _trained(folder, split, config, question, compare, follow, progress)
+
+
+def _check_unfinished(folder: Path) -> None:
+    if (folder / METRICS).exists():
+        raise RunError(f"{folder} already holds a finished run; choose another folder.")
+
+
+def _trained(
+    folder: Path, split: Split, config: Config, question: Question, compare: bool, follow: Follow, progress: Progress
+) -> Run:
+    """The run of a folder that nobody else is at work in."""
     validate = _Validation(validation_questions(split, question))
     with closing(TensorBoard(folder / "tensorboard")) if config.train.tensorboard else nullcontext() as board:
         model, course = Trainer(config, split, validate, folder, progress, board, validate.states).run()

@@ -239,7 +239,10 @@ class Trainer:
         save_checkpoint(self._path, self.position, sections, self.optimizer)
 
     def _resume(self) -> None:
-        if self._path is None or not self._path.exists():
+        if self._path is None:
+            return
+        if not self._path.exists():
+            self._journal.truncate(0)  # of a run whose checkpoint is gone, so that it begins anew
             return
         position, sections = load_checkpoint(self._path)
         if (position.config, position.data) != (self.position.config, self.position.data):
