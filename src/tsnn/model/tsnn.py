@@ -85,8 +85,6 @@ class TSNN(nn.Module):
         self.updater = Updater(model, shape.msg_dim + model.time_dim + relation_dim + self.has_role)
         if model.attention:
             self.attention = NeighborAttention(model, relation_dim)
-        if model.partners:
-            self.partners = Partners(model, shape.num_nodes, relation_dim)
         num_features = len(feature_names(config.features))
         for name, size in (("msg", shape.msg_dim), ("feature", num_features)):
             self.register_buffer(f"{name}_shift", torch.zeros(size))
@@ -96,7 +94,8 @@ class TSNN(nn.Module):
         psi += model.stalk_dim * config.features.transported_difference
         psi += PARTNER_COLUMNS * model.partners
         self.head = Head(model, psi, shape.num_relations)
-        if model.partners:  # like states, it enters a trained head without disturbing it
+        if model.partners:  # like states, they enter a trained head without disturbing it
+            self.partners = Partners(model, shape.num_nodes, relation_dim)
             with torch.no_grad():
                 first, _ = self.head.weights().layers[0]
                 first[:, -PARTNER_COLUMNS:] = 0.0
