@@ -42,6 +42,7 @@ def run_folder(tmp_path_factory) -> Path:
 def test_train_leaves_a_whole_run_folder(run_folder):
     names = {path.name for path in run_folder.iterdir()}
     expected = {"config.toml", "weights.safetensors", "state.safetensors", "ids.parquet", "metrics.json", "data.json"}
+    expected |= {"manifest.json", "intensity.json"}
     reports = {f"report.{ending}" for ending in ("html", "md", "tex", "csv", "json")}
     assert names == expected | reports | {"journal.jsonl"}
     run = Run.load(run_folder)
@@ -179,7 +180,7 @@ BAD = {
     "bad value": (["train", SMALL, "--out", "x", "--set", "train.lr=-1"], ConfigError, "train.lr"),
     "no config": (["train", SMALL, "--out", "x", "--config", "no.toml"], ConfigError, "no.toml"),
     "bad visibility": (["evaluate", "edgebank", SMALL, "--visibility", "batch:0"], ConfigError, "batch:200"),
-    "bad scorer": (["evaluate", "oracle", SMALL], ConfigError, "neither a run folder"),
+    "bad scorer": (["evaluate", "seer", SMALL], ConfigError, "neither a run folder"),
     "bad mode": (["evaluate", "edgebank:often", SMALL], ConfigError, "often"),
     "bad protocol": (["evaluate", "edgebank", SMALL, "--protocol", "kdd"], ConfigError, "dgb, tgb, tkg, stream"),
     "wrong negatives": (["evaluate", "edgebank", SMALL, "--negatives", "historical"], ConfigError, "no historical"),
@@ -273,7 +274,7 @@ def test_a_torn_run_is_refused(run_folder, tmp_path):
 
 REFUSED = {
     "bad input": (["data", "show", "absent.csv"], "there is no file absent.csv"),
-    "no such verb": (["forget"], "no such command 'forget'; tsnn --help lists"),
+    "no such verb": (["xyzzy"], "no such command 'xyzzy'; tsnn --help lists"),
     "missing option": (["recommend", "run"], "missing option '--src'; tsnn recommend --help lists"),
     "not a number": (["recommend", "run", "--src", "5", "--top", "many"], "invalid value for '--top'"),
     "out of range": (["verify", "run", "--sample", "0"], "invalid value for '--sample'"),

@@ -70,7 +70,7 @@ def test_it_comes_back_from_its_card() -> None:
     asked = Question(Visibility.parse("batch:200"), candidates="all", negatives="historical")
     assert Question.from_card({"question": asked.to_card()}) == asked
     written = {"visibility": "batch:200", "candidates": "all", "negatives": "historical", "direction": "directed"}
-    assert asked.about(shop()).to_card() == written
+    assert asked.about(shop()).to_card() == written | {"history": "train"}
 
 
 def test_a_run_from_before_has_the_usual_question() -> None:

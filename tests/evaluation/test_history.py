@@ -56,7 +56,7 @@ def test_every_baseline_knows_which_history_it_reads() -> None:
     split = split_dgb(stream())
     own = evaluate(baseline("oracle"), split, Question(history="full"), protocol="dgb")
     assert own.metrics == own.card.ceilings
-    for name in ("edgebank:repeat_interval", "features", "source-recency"):
+    for name in ("edgebank:repeat_interval", "features"):
         full, usual = (
             evaluate(baseline(name), split, Question(negatives="historical", history=history), protocol="dgb")
             for history in ("full", "train")

@@ -62,7 +62,7 @@ def test_a_result_is_json_with_its_card() -> None:
     card = result["card"]
     assert card["visibility"] == "batch:7"
     question = {"visibility": "batch:7", "candidates": "destinations", "negatives": "random", "direction": "directed"}
-    assert card["question"] == question
+    assert card["question"] == question | {"history": "train"}
     assert card["data"]["fingerprint"] == split.stream.fingerprint()
     assert card["split"]["train"] + card["split"]["val"] + card["split"]["test"] == split.stream.num_events
     assert card["negatives"]["seeds"]["test"] == 2

@@ -54,7 +54,7 @@ def test_under_strict_the_order_inside_the_querys_own_time_cannot_change_a_score
         found = []
         for shown in (stream, stream.take(order)):
             cut = strict.cuts(shown.t)[rows]
-            scorer.fit(split, strict)
+            scorer.fit(split, Question(strict))
             queries = pairs(shown, rows, cut, stream.src[rows], stream.dst[rows])
             found.append(score_queries(scorer, shown, queries))
         np.testing.assert_array_equal(*found)

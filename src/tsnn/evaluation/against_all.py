@@ -19,7 +19,7 @@ from tsnn.data.every_node import EveryNode
 from tsnn.data.queries import NO_QUERIES, Queries, Share
 from tsnn.errors import InputError
 from tsnn.evaluation.card import Result
-from tsnn.evaluation.questions import Outcomes, Questions
+from tsnn.evaluation.questions import Figures, Outcomes, Questions
 from tsnn.evaluation.replay import Listener, Replayed
 from tsnn.evaluation.scorer import Block, Scorer
 from tsnn.kernel_cache import kernel
@@ -136,6 +136,10 @@ class AllRanks(Listener):
     def outcomes(self) -> dict[str, Outcomes]:
         """How the positives of every set fared."""
         return self.questions.outcomes(self.values)
+
+    def metrics(self) -> dict[str, Figures]:
+        """Figures of every set."""
+        return self.questions.metrics(self.values)
 
     def result(self, scorer: str) -> Result:
         """Figures of every set, with their card."""

@@ -27,8 +27,12 @@ def _of(axis: str) -> dict[str, Column]:
 _ACTORS = (*_of("act"), *_of("actor"))
 
 
-def _no_actors() -> dict[str, NDArray[np.generic]]:
-    return {name: _COLUMNS[name].make({"act": 0, "actor": 0, "fading": 0}) for name in _ACTORS}
+def with_actors(saved: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+    """Saved counts, also of a run from before sources were counted: nobody is counted then."""
+    if set(Tables._fields) - set(saved) != set(_ACTORS):
+        return dict(saved)
+    nobody = {name: _COLUMNS[name].make({"act": 0, "actor": 0, "fading": 0}) for name in _ACTORS}
+    return {**saved, **nobody, "ints": np.pad(saved["ints"], (0, NUM_INTS - len(saved["ints"])))}
 
 
 class Counters:
@@ -142,10 +146,8 @@ class Counters:
 
     def restore(self, saved: dict[str, NDArray[np.generic]]) -> None:
         """Take what `snapshot` saved in place of the present counts."""
-        missing = set(Tables._fields) - set(saved)
-        if missing == set(_ACTORS):  # from before sources were counted: nobody counts them then
-            saved = {**saved, **_no_actors(), "ints": np.pad(saved["ints"], (0, NUM_INTS - len(saved["ints"])))}
-        elif missing:
+        saved = with_actors(saved)
+        if missing := set(Tables._fields) - set(saved):
             raise RunError(f"the saved counters lack {', '.join(sorted(missing))}; train the run again.")
         nodes, ring = saved["ring_id"].shape
         fresh = Counters(nodes, ring, saved["walk"].shape[2], saved["actor_recent"].shape[1])

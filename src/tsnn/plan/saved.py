@@ -8,17 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsnn.errors import RunError
+from tsnn.plan.counters import with_actors
 from tsnn.plan.layout import columns
 from tsnn.plan.tables import HASHED, QUEUE_HEAD, QUEUE_TAIL, ROWS, Tables
 from tsnn.types import I64
 
 Saved = Mapping[str, NDArray[np.generic]]
 _NEVER = ("last_t", "last_in_t")  # minus infinity for a node that was never seen
-_COUNTS = ("degree", "in_degree", "ring_len", "succ_total", *(f"{table}_count" for table in HASHED))
+_COUNTS = (
+    "degree",
+    "in_degree",
+    "ring_len",
+    "succ_total",
+    "actor_acts",
+    *(f"{table}_count" for table in HASHED if table != "act"),
+)
 
 
 def check_counts(saved: Saved, nodes: int, walk_dim: int) -> None:
     """Refuse columns of other shapes, keys of nodes that are not there, and numbers that are none."""
+    saved = with_actors(saved)
     missing = set(Tables._fields) - set(saved)
     if missing:
         raise RunError(f"the saved counters lack {', '.join(sorted(missing))}; train the run again.")
@@ -43,6 +52,10 @@ def _check_ranges(saved: Saved, nodes: int) -> None:
     _within(saved, "last_in_row", -1, int(ints[ROWS]))
     _within(saved, "bank_rel", 0, 2**31)
     _within(saved, "trip_key", 0, 2**63 - 1)
+    _within(saved, "act_row", 0, len(saved["actor_key"]))
+    for table in ("act", "actor"):  # a source, and a relation that no list of them bounds
+        keys = _whole(saved, f"{table}_key")
+        _must(bool(((keys >= 0) & (keys >> 32 < nodes)).all()), f"{table}_key")
     for table in ("pair", "bank", "succ"):
         keys = _whole(saved, f"{table}_key")
         _must(bool(((keys >= 0) & (keys >> 32 < nodes) & (keys & 0xFFFFFFFF < nodes)).all()), f"{table}_key")
