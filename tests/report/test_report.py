@@ -32,7 +32,7 @@ from tsnn.training.train import train
 from tsnn.types import Visibility
 
 DATA = "synthetic:roles:events=600,nodes=40"
-TINY = {"train.epochs": 2, "model.stalk_dim": 8, "model.hidden_dim": 8}
+TINY = {"train.epochs": 2, "train.warmup": 0, "model.partners": False, "model.stalk_dim": 8, "model.hidden_dim": 8}
 BROWSER = "chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
