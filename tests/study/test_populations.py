@@ -24,6 +24,7 @@ from tsnn.training.turns import finish, side_by_side
 TINY = {
     "model.stalk_dim": 4, "model.num_reflectors": 1, "model.hidden_dim": 4, "model.score_dim": 4,
     "model.num_neighbors": 2, "train.epochs": 1, "train.warmup": 1, "train.chunk": 10, "train.dtype": "float64",
+    "model.partners": False,
 }  # fmt: skip
 
 

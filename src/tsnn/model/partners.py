@@ -84,9 +84,9 @@ class Partners(nn.Module):
 
 
 def compare(z: Tensor, e: Tensor) -> Tensor:
-    """How sources z and candidates e (n, d) agree, (n, COLUMNS): what the score reads of states too, and <z, e>."""
+    """How sources z, or a single one (d,), and candidates e (n, d) agree: <z, e>, and what is read of states too."""
     inner, far = (z * e).sum(-1), (z - e).square().sum(-1)
-    of_source, of_candidate = z.square().sum(-1), e.square().sum(-1)
+    of_source, of_candidate = z.square().sum(-1).expand_as(inner), e.square().sum(-1)
     bounded = inner / torch.sqrt((1 + of_source) * (1 + of_candidate))
     lengths = (torch.log1p(length) for length in (of_source, of_candidate, far))
     return torch.stack([inner, bounded, *lengths], dim=-1)
