@@ -233,7 +233,7 @@ WRONG = {
         lambda r, p: tsnn.evaluate("edgebank", FRAME, sets="tset"),
         "no set 'tset'; its own are val and",
     ),
-    "a protocol misspelt": (lambda r, p: tsnn.evaluate("edgebank", FRAME, protocol="tbg"), "did you mean 'tgb'?"),
+    "a protocol misspelt": (lambda r, p: tsnn.evaluate("edgebank", FRAME, protocol="strem"), "did you mean 'stream'?"),
     "an option misspelt": (lambda r, p: tsnn.evaluate("edgebank", FRAME, edge_typ="k"), "did you mean 'edge_type'?"),
     "other times": (lambda r, p: tsnn.evaluate(r, FRAME), "the times of pandas are plain numbers"),
     "progress as a word": (lambda r, p: tsnn.evaluate("edgebank", FRAME, progress="yes"), "progress is a str; give"),

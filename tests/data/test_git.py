@@ -103,7 +103,7 @@ def test_a_shallow_clone_has_the_commits_it_has(repository: Repository, tmp_path
     for i in range(4):
         repository.commit("ann", a_py=f"{i}\n", b_py=f"{i // 2}\n")
     for depth in (1, 3):
-        repository.git("clone", "-q", "--depth", str(depth), f"file://{repository.folder}", str(tmp_path / str(depth)))
+        repository.git("clone", "-q", "--depth", str(depth), repository.folder.as_uri(), str(tmp_path / str(depth)))
     assert [row[2] for row in rows(load_git(str(tmp_path / "3")))] == ["M", "M", "M"]
     with pytest.raises(InputError, match="is a shallow clone without history; fetch it with git fetch --unshallow"):
         load_git(str(tmp_path / "1"))
