@@ -89,7 +89,8 @@ def test_the_preset_paper_has_the_forms_of_the_text():
 
 
 def test_no_switch_that_came_later_is_left_out_of_the_preset():
-    others = {"train.candidates", "train.history", "train.intensity"}  # of the question, and beside the model: no score is another
+    # Of the question, and beside the model: no score is another.
+    others = {"train.candidates", "train.history", "train.intensity"}
     assert set(LATER) - set(PAPER) == others
 
 

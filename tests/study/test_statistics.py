@@ -98,7 +98,8 @@ def test_the_figure_names_every_method_and_is_the_same_every_time(tmp_path):
 
 def test_statistics_of_a_result(tmp_path):
     rows = [
-        {"data": f"dgb:{name}", "visibility": "strict", "setting": "transductive", "ours": {"ap": {"mean": value}}, "baselines": {}}
+        {"data": f"dgb:{name}", "visibility": "strict", "setting": "transductive"}
+        | {"ours": {"ap": {"mean": value}}, "baselines": {}}
         for name, value in (("uci", 97.5), ("enron", 95.0), ("mooc", 99.5))
     ]
     result = {"table": "dgb", "rows": rows}

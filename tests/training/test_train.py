@@ -103,7 +103,8 @@ def test_a_run_without_states_says_so_wherever_its_figures_are(tmp_path):
 
 
 def test_a_run_with_states_prints_what_they_do_in_a_line(tmp_path):
-    done = CliRunner().invoke(app, ["train", DATA, "--out", str(tmp_path / "run"), *WORDS, "--set", "train.warmup=0", "--no-compare"])
+    words = [*WORDS, "--set", "train.warmup=0", "--no-compare"]
+    done = CliRunner().invoke(app, ["train", DATA, "--out", str(tmp_path / "run"), *words])
     assert in_a_line(Run.load(tmp_path / "run").metrics["states"]) in done.output.splitlines()
     assert COUNTS_ONLY[:20] not in done.output
 
